@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-LAST_WORDS = "Its last words:"
+LAST_OUTPUT = "Its last words:"
 """What a process wrote before it ended follows, line by line."""
 LINE_MOST_CHARS = 300
 _TELLING = re.compile(r"error|fail|fatal|cannot|could not|not found|no such|denied|unable|out of memory", re.IGNORECASE)
@@ -14,7 +14,7 @@ _DIRECTORIES = re.compile(r"(?<![\w.:/])/(?:[^\s/'\":;,()]+/)+")
 
 def brief_cause(text: str) -> str:
     """Of a process's last words only the most telling, and no directory of the machine it ran on."""
-    head, mark, tail = text.partition(LAST_WORDS)
+    head, mark, tail = text.partition(LAST_OUTPUT)
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     if not mark or not lines:
         return " ".join(text.split())

@@ -9,7 +9,7 @@ from controller.backends.test_resolve import DIGEST, Galleries, Registry, SlowRe
 from corral.controller.backends.create_operation import Fleet
 from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.resolve import Resolver
-from corral.core.backends.exhausted import DEFAULT_PATIENCE
+from corral.core.backends.exhausted import DEFAULT_EXHAUSTED_RETRY
 from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, Verb
 from corral.core.backends.policies import Ensure, PolicyChange
 from corral.core.nodes.node import Node, NodeId
@@ -51,7 +51,7 @@ async def keeping(stores: Stores, registry: Registry, changes: "CountedChanges |
         fleet=fleet,
         resolver=resolver,
         holds=stores.version_holds,
-        patience=DEFAULT_PATIENCE,
+        patience=DEFAULT_EXHAUSTED_RETRY,
         admissions=stores.admission,
         leases=stores.leases,
         clock=SystemClock(),

@@ -9,7 +9,7 @@ import pytest
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import InstallProgress, ProgressExtras, encode
 from corral.bus.subjects import progress_subject
-from corral.controller.backends.progress import OPERATIONS_MOST, LiveProgress, tell_progress
+from corral.controller.backends.progress import OPERATIONS_MOST, LiveProgress, publish_progress
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus
 from corral.core.backends.progress import overlay
@@ -123,7 +123,7 @@ async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(
     if pause:
         await wait_until_async(is_cleared, what="the run is cleared away")
     for phase in ("starting the new version", "waiting for open requests"):
-        await tell_progress(link, SystemClock(), "op", node, phase)
+        await publish_progress(link, SystemClock(), "op", node, phase)
         assert overlay(store.node, live.of("op").get(node)).phase == phase
         await wait_until_async(partial(store.has, phase), what="it is written")
         await asyncio.sleep(0.1)
@@ -136,7 +136,7 @@ async def test_a_new_run_of_the_worker_is_shown_though_its_first_message_was_los
     refused = RefusedMessages(stores.nodes, SystemClock(), MetricRegistry())
     live = LiveProgress(bus=link, store=Kept(), refused=refused, clock=SystemClock())
     await live.start()
-    await tell_progress(link, SystemClock(), "op", NodeId("a"), "starting the new version")
+    await publish_progress(link, SystemClock(), "op", NodeId("a"), "starting the new version")
     await link.hear(message("a", sequence=2))
     assert live.of("op")[NodeId("a")].phase == "downloading"
     assert live.of("op")[NodeId("a")].percentage == 1.0

@@ -13,7 +13,7 @@ from corral.artifacts.errors import SourceUnavailable
 from corral.artifacts.galleries.entries import parse_backends
 from corral.artifacts.oci.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
-from corral.controller.backends.resolve import ResolvedBackend, Resolver, wish_of
+from corral.controller.backends.resolve import ResolvedBackend, Resolver, spec_of
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Unfit, Unresolved, index_by_name
 from corral.core.errors import NotFound
@@ -92,7 +92,7 @@ async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() 
     assert isinstance(arm, Unfit)
     assert arm.reason == "cpu-echo has no build for linux/arm64; it has some for linux/amd64"
     assert sorted(registry.asked) == ["registry.test/echo:cpu", "registry.test/echo:cuda12"]
-    spec = wish_of(a, reference="echo", galleries="[]")
+    spec = spec_of(a, reference="echo", galleries="[]")
     assert (spec.name, spec.digest, spec.version, spec.uris) == ("cpu-echo", DIGEST, "1.0", a.uris)
 
 
@@ -193,7 +193,7 @@ async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
     asked = [
         asyncio.create_task(resolver.recall("native", [node("a")])),
         asyncio.create_task(
-            resolver.recall_wish(BackendSpec(reference="x", uri="registry.test/x:1"), "x", [node("a")])
+            resolver.recall_spec(BackendSpec(reference="x", uri="registry.test/x:1"), "x", [node("a")])
         ),
     ]
     await asyncio.sleep(0.1)  # longer than where something is known

@@ -7,7 +7,7 @@ import pytest
 
 from core.backends.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, policy, state
 from corral.core.backends.drift import Correction, find_stuck, plan_corrections
-from corral.core.backends.exhausted import patience_of
+from corral.core.backends.exhausted import exhausted_retry
 from corral.core.backends.intents import Intent, IntentState, Verb
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import OnDrift
@@ -15,7 +15,7 @@ from corral.core.nodes.conditions import Condition, ConditionKind
 from corral.core.nodes.observed import ObservedBackend
 from corral.core.nodes.presence import Presence
 
-PATIENCE = patience_of(3600.0)
+PATIENCE = exhausted_retry(3600.0)
 MINUTE, HOUR = 60_000, 3_600_000
 GIB = 1 << 30
 FULL = Condition(kind=ConditionKind.DISK_PRESSURE, reason="its disk is full", remedy="free some")

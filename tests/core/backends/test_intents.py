@@ -16,10 +16,10 @@ from corral.core.backends.intents import (
     Intent,
     IntentState,
     NextStep,
-    Outcome,
+    AttemptOutcome,
     RetryLimits,
     Verb,
-    missing_of,
+    find_missing,
     plan_next,
     retry_delay_s,
 )
@@ -118,7 +118,7 @@ def intent(**fields: object) -> Intent:
         ),
     ],
 )
-def test_plan_next(outcome: Outcome, attempts: int, expected: NextStep, shown: str) -> None:
+def test_plan_next(outcome: AttemptOutcome, attempts: int, expected: NextStep, shown: str) -> None:
     step = plan_next(intent(attempts=attempts), outcome, draw=1.0, limits=LIMITS)
     assert step == expected
     assert status_after(step) == NodeProgressStatus(shown)
@@ -173,4 +173,4 @@ def test_what_counts_as_carried_out(
             ObservedBackend(name="echo", is_meta=True, concrete="cpu-echo"),
         ]
     )
-    assert (missing_of(intent(**fields), backends, answered=answered) is None) == done
+    assert (find_missing(intent(**fields), backends, answered=answered) is None) == done

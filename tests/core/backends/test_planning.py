@@ -76,7 +76,7 @@ def test_an_upgrade_is_for_nodes_that_have_it_under_any_of_its_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "only_if_wanted"),
+    ("node", "only_if_desired"),
     [
         pytest.param(state(HAS_NEW, FAMILY, spec=DONE), False, id="it-has-it"),
         pytest.param(state(spec=DONE), False, id="it-was-told-to-have-it"),
@@ -90,9 +90,9 @@ def test_an_upgrade_is_for_nodes_that_have_it_under_any_of_its_names() -> None:
         ),
     ],
 )
-def test_plan_deletes(node: NodeBackends, only_if_wanted: bool) -> None:
+def test_plan_deletes(node: NodeBackends, only_if_desired: bool) -> None:
     (order,) = plan_deletes([node], "echo")
-    assert order.only_if_wanted == only_if_wanted
+    assert order.only_if_desired == only_if_desired
 
 
 BROKEN = "sha256:broken"

@@ -13,7 +13,7 @@ from corral.core.backends.intents import (
     AttemptUnconfirmed,
     BackendSpec,
     IntentState,
-    Outcome,
+    AttemptOutcome,
     RetryLimits,
     Verb,
     plan_next,
@@ -36,7 +36,7 @@ from harness.machines import Machine, actions, join, judge
 LIMITS = RetryLimits(attempts=2, base_s=10, cap_s=10)
 
 
-async def end(stores: Stores, claim: IntentClaim, outcome: Outcome) -> bool:
+async def end(stores: Stores, claim: IntentClaim, outcome: AttemptOutcome) -> bool:
     step = plan_next(claim.intent, outcome, draw=1.0, limits=LIMITS)
     return claim.intent.id in await stores.intents.record([Result(claim.intent, step)])
 
@@ -151,7 +151,7 @@ async def test_a_wish_made_true_again_gives_way_to_what_came_meanwhile_under_ano
     await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", spec=BUILD))
     asked = deleted.intent.generation
     (order,) = admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")).orders
-    order = replace(order, expected_generation=asked, asked_generation=asked)
+    order = replace(order, expected_generation=asked, desired_generation=asked)
     heal = replace(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")), cause="policy", orders=(order,))
     await stores.admission.admit(heal)
     assert await states(stores) == [("delete", "succeeded"), ("install", "pending")]

@@ -20,10 +20,10 @@ from corral.core.backends.intents import (
     AttemptUnconfirmed,
     AttemptUndelivered,
     Intent,
-    Outcome,
+    AttemptOutcome,
     RetryLimits,
     Verb,
-    missing_of,
+    find_missing,
     short_digest,
 )
 from corral.core.backends.rollout import ReplicaChange, plan_replicas
@@ -110,7 +110,7 @@ class Attempts:
         self._bus, self._reports, self._replicas, self._peers, self._limits = bus, reports, replicas, peers, limits
         self._pace = Pace(AT_ONCE_ON_THE_LOOP)
 
-    async def make(self, running: RunningAttempt, on_answer: Callable[[], None]) -> Outcome:
+    async def make(self, running: RunningAttempt, on_answer: Callable[[], None]) -> AttemptOutcome:
         await self._pace.turn()
         if running.claim.intent.cancel_requested:
             return await self._cancel(running.claim)
@@ -120,7 +120,7 @@ class Attempts:
             outcome = outcome_of(error)
         return await self._unless_cancelled(running, outcome)
 
-    async def finish(self, running: RunningAttempt, on_answer: Callable[[], None]) -> Outcome:
+    async def finish(self, running: RunningAttempt, on_answer: Callable[[], None]) -> AttemptOutcome:
         """Of an order that was asked for before, and that a report shows the worker has carried out since: what is left
         to be done is the same as after an answer."""
         running.answered = True
@@ -132,7 +132,7 @@ class Attempts:
             outcome = outcome_of(error)
         return await self._unless_cancelled(running, outcome)
 
-    async def _unless_cancelled(self, running: RunningAttempt, outcome: Outcome) -> Outcome:
+    async def _unless_cancelled(self, running: RunningAttempt, outcome: AttemptOutcome) -> AttemptOutcome:
         if not running.called_off or isinstance(outcome, AttemptConfirmed | AttemptCancelled):
             return outcome
         ended = await self._cancel(running.claim)
@@ -140,7 +140,7 @@ class Attempts:
             return replace(ended, reason=f"{ended.reason}; it had failed: {outcome.reason}")
         return ended
 
-    async def _ask(self, running: RunningAttempt, on_answer: Callable[[], None]) -> Outcome:
+    async def _ask(self, running: RunningAttempt, on_answer: Callable[[], None]) -> AttemptOutcome:
         intent = running.claim.intent
         within_s = self._within_s(intent)
         try:
@@ -192,7 +192,7 @@ class Attempts:
 
     async def _confirm(
         self, running: RunningAttempt, report: NodeReport | None = None, *, answered: bool = True
-    ) -> Outcome:
+    ) -> AttemptOutcome:
         """The worker's word is not enough: its table must show it."""
         intent = running.claim.intent
         try:
@@ -203,7 +203,7 @@ class Attempts:
             return AttemptUnconfirmed(f"done by the worker's word, but its report is missing: {error}", UNKNOWN_AGAIN_S)
         await self._pace.turn()
         seen = observation_of(report)
-        missing = missing_of(intent, seen.backends, answered=answered)
+        missing = find_missing(intent, seen.backends, answered=answered)
         if missing is not None and not answered:
             return AttemptUnconfirmed(missing, UNKNOWN_AGAIN_S)
         if missing is not None:
@@ -216,7 +216,7 @@ class Attempts:
 
     async def _switch(
         self, running: RunningAttempt, backends: Sequence[ObservedBackend], processes: Sequence[ObservedProcess]
-    ) -> Outcome | None:
+    ) -> AttemptOutcome | None:
         intent = running.claim.intent
         found = find_backend(backends, intent.spec.name, intent.backend)
         if found is None or not found.digest:
@@ -242,7 +242,7 @@ class Attempts:
 
     async def _refuse_version(
         self, running: RunningAttempt, build: str, changes: Sequence[ReplicaChange], error: VersionFailed
-    ) -> Outcome:
+    ) -> AttemptOutcome:
         intent = running.claim.intent
         try:
             before = changes[0].process.digest if changes else await self._replicas.find_stopped(intent.node_id, build)
@@ -283,7 +283,7 @@ class Attempts:
 
     # Cancelling
 
-    async def _cancel(self, claim: IntentClaim) -> Outcome:
+    async def _cancel(self, claim: IntentClaim) -> AttemptOutcome:
         """Of an order that a person has cancelled: until the worker says that it has nothing of it running. What it had
         finished before it heard is done."""
         intent = claim.intent
@@ -309,13 +309,13 @@ class Attempts:
                 f"cancelled; the worker is told again, as it could not be reached: {error}", AWAY_AGAIN_S
             )
 
-    async def _judge_cancelled(self, intent: Intent, report: NodeReport) -> Outcome:
+    async def _judge_cancelled(self, intent: Intent, report: NodeReport) -> AttemptOutcome:
         """With nothing of it running on the worker any more. A version to which not all have gone over is taken back:
         nobody would see whether it starts."""
         seen = observation_of(report)
         applied = report.applied.get(intent.backend) == intent.generation
         found = find_backend(seen.backends, intent.spec.name, intent.backend)
-        if missing_of(intent, seen.backends, answered=intent.verb is Verb.DELETE and applied) is not None:
+        if find_missing(intent, seen.backends, answered=intent.verb is Verb.DELETE and applied) is not None:
             return await self._restore_stopped(intent, found)
         if found is None or not found.digest or not intent.verb.changes_version:
             return AttemptConfirmed(digest_of(intent, seen.backends))
@@ -325,7 +325,7 @@ class Attempts:
             return AttemptConfirmed(found.digest)
         return await self._take_back(intent, found, before)
 
-    async def _restore_stopped(self, intent: Intent, found: ObservedBackend | None) -> Outcome:
+    async def _restore_stopped(self, intent: Intent, found: ObservedBackend | None) -> AttemptOutcome:
         """Its version is not current, or not any more; something may still be stopped for it."""
         if found is None or not intent.verb.changes_version:
             return AttemptCancelled("cancelled")
@@ -334,7 +334,7 @@ class Attempts:
         restored = await self._replicas.restore(intent.node_id, backend=found.name, digest=found.digest, wait=False)
         return AttemptCancelled(f"cancelled: {restored.words}" if restored.was_stopped else "cancelled")
 
-    async def _take_back(self, intent: Intent, found: ObservedBackend, before: str) -> Outcome:
+    async def _take_back(self, intent: Intent, found: ObservedBackend, before: str) -> AttemptOutcome:
         back = await self._go_back(intent, found.name, before)
         if back.refusal:
             return AttemptCancelled(
@@ -411,7 +411,7 @@ async def _unless_set(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> tup
         await asyncio.gather(task, called, return_exceptions=True)
 
 
-def outcome_of(error: CorralError) -> Outcome:
+def outcome_of(error: CorralError) -> AttemptOutcome:
     """Of an attempt that ended with it: only what passes by itself is no failure."""
     if isinstance(error, OutcomeUnknown):
         return AttemptUnconfirmed(f"{error}; asked again soon", UNKNOWN_AGAIN_S)

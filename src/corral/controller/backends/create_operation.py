@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from corral.controller.backends.resolve import Resolution, Resolver, wish_of
+from corral.controller.backends.resolve import Resolution, Resolver, spec_of
 from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
 from corral.core.backends.operations import Admission, NewIntent
 from corral.core.backends.planning import (
@@ -25,7 +25,7 @@ from corral.core.backends.planning import (
     skip_rolled_back,
 )
 from corral.core.backends.policies import Ensure, Policy, PolicyChange
-from corral.core.backends.requests import DeleteIntent, InstallIntent, RollbackIntent, UpgradeIntent
+from corral.core.backends.requests import RequestedDelete, RequestedInstall, RequestedRollback, RequestedUpgrade
 from corral.core.backends.rollout import plan_upgrade
 from corral.core.backends.upgrades import Offered, Unknown
 from corral.core.backends.variants import Unfit, Unresolved
@@ -53,7 +53,7 @@ class Intents(Protocol):
 
     async def read_restored(self, cancelled: Sequence[Intent]) -> list[Intent]: ...
 
-    async def find_wishes(self, backend: str) -> dict[str, BackendSpec]: ...
+    async def find_specs(self, backend: str) -> dict[str, BackendSpec]: ...
 
 
 class Admissions(Protocol):
@@ -78,7 +78,7 @@ class _Plan:
     rollout: str = ""
 
 
-W = TypeVar("W", InstallIntent, UpgradeIntent, DeleteIntent, RollbackIntent)
+W = TypeVar("W", RequestedInstall, RequestedUpgrade, RequestedDelete, RequestedRollback)
 
 
 class Fleet:
@@ -99,19 +99,19 @@ class Fleet:
 
     # What people ask for
 
-    async def install(self, wanted: InstallIntent, *, actor: str, key: str | None = None) -> Admitted:
+    async def install(self, wanted: RequestedInstall, *, actor: str, key: str | None = None) -> Admitted:
         """Holds until it is deleted, also on machines that come later, unless nodes were named."""
         return await self._admit(Verb.INSTALL, wanted, self._plan_install, actor=actor, key=key)
 
-    async def upgrade(self, wanted: UpgradeIntent, *, actor: str, key: str | None = None) -> Admitted:
+    async def upgrade(self, wanted: RequestedUpgrade, *, actor: str, key: str | None = None) -> Admitted:
         """To what the galleries offer now, on the nodes that have it. The old version serves until the new one does."""
         return await self._admit(Verb.UPGRADE, wanted, self._plan_upgrade, actor=actor, key=key)
 
-    async def delete(self, wanted: DeleteIntent, *, actor: str, key: str | None = None) -> Admitted:
+    async def delete(self, wanted: RequestedDelete, *, actor: str, key: str | None = None) -> Admitted:
         """Holds as well: a node that was away does not bring it back."""
         return await self._admit(Verb.DELETE, wanted, self._plan_delete, actor=actor, key=key)
 
-    async def rollback(self, wanted: RollbackIntent, *, actor: str, key: str | None = None) -> Admitted:
+    async def rollback(self, wanted: RequestedRollback, *, actor: str, key: str | None = None) -> Admitted:
         """To the version before, which is still on the nodes' disks."""
         return await self._admit(Verb.ROLLBACK, wanted, self._plan_rollback, actor=actor, key=key)
 
@@ -145,7 +145,7 @@ class Fleet:
 
     # What it means for each node
 
-    async def _plan_install(self, wanted: InstallIntent) -> _Plan:
+    async def _plan_install(self, wanted: RequestedInstall) -> _Plan:
         if not wanted.uri and not wanted.galleries:
             await self._resolver.look_up(wanted.reference)
             wanted = replace(wanted, reference=await self._resolver.name_of(wanted.reference))
@@ -166,7 +166,7 @@ class Fleet:
         orders = [_order(node, backend, specs[node.id]) for node in nodes if node.id in specs]
         return _Plan(backend=backend, orders=orders, skipped=skipped, policy=policy)
 
-    async def _plan_upgrade(self, wanted: UpgradeIntent) -> _Plan:
+    async def _plan_upgrade(self, wanted: RequestedUpgrade) -> _Plan:
         targeted = await self.read_targeted(wanted.target)
         reference = as_known(wanted.reference, targeted)
         backend = plain_name(reference)
@@ -185,7 +185,7 @@ class Fleet:
         rollout = plan_upgrade([order.node_id for order in orders])
         return _Plan(backend=backend, orders=orders, skipped=skipped, rollout=msgspec.json.encode(rollout).decode())
 
-    async def _plan_delete(self, wanted: DeleteIntent) -> _Plan:
+    async def _plan_delete(self, wanted: RequestedDelete) -> _Plan:
         states, policies = await self.read_targeted(wanted.target), await self._policies.read_all()
         backend = plain_name(as_known(wanted.reference, states, policies))
         known = any(policy.backend == backend for policy in policies) or any(
@@ -203,7 +203,7 @@ class Fleet:
             policy=change if wanted.target.is_lasting else None,
         )
 
-    async def _plan_rollback(self, wanted: RollbackIntent) -> _Plan:
+    async def _plan_rollback(self, wanted: RequestedRollback) -> _Plan:
         targeted = await self.read_targeted(wanted.target)
         backend = plain_name(as_known(wanted.reference, targeted))
         states = pick_holders(targeted, backend)
@@ -212,7 +212,7 @@ class Fleet:
         to = complete_digest(wanted.to, states, backend) if wanted.to else None
         specs: dict[str, BackendSpec] = {}
         for name in sorted({state.key_of(backend) for state in states}):
-            specs.update(await self._intents.find_wishes(name))
+            specs.update(await self._intents.find_specs(name))
         orders, skipped = plan_rollbacks(states, backend, to=to, specs=specs)
         if not orders:
             raise Conflict("; ".join(f"{skip.node_name}: {skip.reason}" for skip in skipped))
@@ -248,7 +248,7 @@ class Fleet:
         return states
 
     async def _wishes(
-        self, wanted: InstallIntent, backend: str, nodes: Sequence[Node]
+        self, wanted: RequestedInstall, backend: str, nodes: Sequence[Node]
     ) -> tuple[dict[NodeId, BackendSpec], list[Skipped]]:
         if wanted.galleries:
             # Somebody else's galleries: only the worker looks into them.
@@ -260,7 +260,7 @@ class Fleet:
             found = await self._resolver.resolve(wanted.reference, nodes)
         galleries = "" if wanted.uri else self._resolver.galleries_text()
         by_build = {
-            build: wish_of(
+            build: spec_of(
                 build, reference=wanted.reference or backend, uri=wanted.uri, galleries=galleries, force=wanted.force
             )
             for build in {one for one in found.values() if not isinstance(one, Unfit)}
@@ -288,7 +288,7 @@ class Fleet:
                 skipped.append(_skip(state.node, resolution.reason))
                 continue
             galleries = "" if source.uri else self._resolver.galleries_text()
-            spec = wish_of(resolution, reference=source.reference, uri=source.uri, galleries=galleries)
+            spec = spec_of(resolution, reference=source.reference, uri=source.uri, galleries=galleries)
             order = _order(state.node, state.key_of(plain_name(reference)), spec)
             missing = state.find(plain_name(reference)) is None
             orders.append(replace(order, verb=Verb.INSTALL) if missing else order)
@@ -318,7 +318,7 @@ class Fleet:
         found: list[tuple[NodeBackends, BackendSpec, Resolution | Unresolved]] = []
         for source, group in _by_source(reference, states).items():
             try:
-                resolved = await self._resolver.resolve_wish_each(source, source.name, [one.node for one in group])
+                resolved = await self._resolver.resolve_spec_each(source, source.name, [one.node for one in group])
             except NotFound as error:
                 found += [(state, source, Unfit(str(error))) for state in group]
                 continue
@@ -336,7 +336,7 @@ def _by_source(reference: str, states: Iterable[NodeBackends]) -> Mapping[Backen
         if wanted is not None and wanted.spec.uri:
             spec = wanted.spec
             source = BackendSpec(reference=key, uri=spec.uri, name=spec.name or key, alias=spec.alias)
-        elif wanted is not None and wanted.verb.wants_presence and reference == plain:
+        elif wanted is not None and wanted.verb.ensures_presence and reference == plain:
             source = BackendSpec(reference=wanted.spec.reference)
         else:
             source = BackendSpec(reference=reference if key == plain else key)

@@ -28,9 +28,9 @@ from corral.core.backends.intents import (
     AttemptRejected,
     Intent,
     IntentState,
-    Outcome,
+    AttemptOutcome,
     Verb,
-    missing_of,
+    find_missing,
     plan_next,
 )
 from corral.core.errors import CorralError
@@ -79,7 +79,7 @@ class IntentQueue(Protocol):
 
 
 Pending = tuple[Result, "asyncio.Future[bool]"]
-Attempt = Callable[[RunningAttempt, Callable[[], None]], Awaitable[Outcome]]
+Attempt = Callable[[RunningAttempt, Callable[[], None]], Awaitable[AttemptOutcome]]
 
 
 class Suspicion(Protocol):
@@ -252,7 +252,7 @@ class IntentReconciler:
             (intent, digest_of(intent, backends))
             for intent, backends in await self._orders.read_background()
             if not intent.cancel_requested
-            and missing_of(intent, backends, answered=self._is_shown_gone(intent)) is None
+            and find_missing(intent, backends, answered=self._is_shown_gone(intent)) is None
         ]
         done = [
             Result(intent, plan_next(intent, AttemptConfirmed(digest), draw=0.0, limits=self._limits.retry))
@@ -314,7 +314,7 @@ class IntentReconciler:
         if self._running.get(running.claim.intent.id) is running:
             del self._running[running.claim.intent.id]
 
-    async def _finish(self, running: RunningAttempt, outcome: Outcome) -> None:
+    async def _finish(self, running: RunningAttempt, outcome: AttemptOutcome) -> None:
         intent = running.claim.intent
         step = plan_next(intent, outcome, draw=self._ids.draw(), limits=self._limits.retry)
         if step.node_unhealthy:

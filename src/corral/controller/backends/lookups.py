@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import structlog
 
 from corral.artifacts.oci.pins import pinned_uri
-from corral.controller.backends.resolve import ResolvedBackend, Resolver, wish_of
+from corral.controller.backends.resolve import ResolvedBackend, Resolver, spec_of
 from corral.core.backends.drift import Correction
 from corral.core.backends.intents import BackendSpec, Intent, short_digest
 from corral.core.backends.variants import Unfit, Unresolved
@@ -52,7 +52,7 @@ _Question = tuple[str, BackendSpec, bool]
 _Key = tuple[_Question, NodeId]
 
 
-class LookUps:
+class Lookups:
     def __init__(
         self, resolver: Resolver, holds: Holds, *, clock: Clock, on_answer: Callable[[Iterable[NodeId]], None]
     ) -> None:
@@ -128,7 +128,7 @@ class LookUps:
             try:
                 if may_be_gone and (spec.is_exact or not await self._resolver.is_gone(spec)):
                     return {node.id: LookupAnswer(spec) for node in nodes}
-                found = await self._resolver.recall_wish(_source_of(spec, backend), backend, nodes)
+                found = await self._resolver.recall_spec(_source_of(spec, backend), backend, nodes)
                 holds = await self._holds.read_all()
             except CorralError as error:
                 return {node.id: Impossible(str(error)) for node in nodes}
@@ -142,7 +142,7 @@ class LookUps:
                 answers[node.id] = Impossible(str(build.error))
             else:
                 build = with_hold(node, build, holds)
-                resolved = wish_of(build, reference=spec.reference, uri=spec.uri, galleries=galleries)
+                resolved = spec_of(build, reference=spec.reference, uri=spec.uri, galleries=galleries)
                 note = _gone_words(spec, resolved) if may_be_gone else ""
                 answers[node.id] = LookupAnswer(resolved, note, unconfirmed=bool(build.unconfirmed))
         return answers

@@ -8,13 +8,13 @@ from typing import Protocol
 import structlog
 
 from corral.controller.backends.create_operation import Fleet
-from corral.controller.backends.lookups import Holds, Impossible, LookupAnswer, LookUps
+from corral.controller.backends.lookups import Holds, Impossible, LookupAnswer, Lookups
 from corral.controller.backends.policy_preview import PolicyPreview
 from corral.controller.backends.resolve import Resolver
 from corral.core.backends.conflicts import names_in
 from corral.core.backends.desired import find_all_desired, find_conflict, find_unresolved_policies
-from corral.core.backends.drift import Correction, FleetPicture, find_stuck, plan_corrections
-from corral.core.backends.exhausted import Patience
+from corral.core.backends.drift import Correction, FleetSnapshot, find_stuck, plan_corrections
+from corral.core.backends.exhausted import ExhaustedRetry
 from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb, short_digest
 from corral.core.backends.operations import Admission, NewIntent
 from corral.core.backends.planning import NodeBackends
@@ -82,7 +82,7 @@ class PolicyReconciler:
         fleet: Fleet,
         resolver: Resolver,
         holds: Holds,
-        patience: Patience,
+        patience: ExhaustedRetry,
         admissions: Admissions,
         leases: Leases,
         clock: Clock,
@@ -93,7 +93,7 @@ class PolicyReconciler:
         self._fleet, self._resolver, self._admissions, self._leases = fleet, resolver, admissions, leases
         self._clock, self._ids, self._on_change, self._changes = clock, ids, on_change, changes
         self._prospects = PolicyPreview(resolver, clock)
-        self._lookups = LookUps(resolver, holds, clock=clock, on_answer=self._look_at)
+        self._lookups = Lookups(resolver, holds, clock=clock, on_answer=self._look_at)
         self._patience = patience
         self._poked = asyncio.Event()
         self._lease: Lease | None = None
@@ -114,11 +114,11 @@ class PolicyReconciler:
         nodes = [node for node in await self._nodes.read_all() if takes_backends(node)]
         return await self._fleet.read_states(nodes)
 
-    async def read_picture(self) -> FleetPicture:
+    async def read_picture(self) -> FleetSnapshot:
         states, policies = await self.read_states(), await self._policies.read_all()
         # Thousands of rows: not on the loop, where requests would wait for it.
         questions = await asyncio.to_thread(find_unresolved_policies, states, policies)
-        return FleetPicture(
+        return FleetSnapshot(
             states=states,
             policies=policies,
             processes=await self._processes.read_processes(),
@@ -223,7 +223,7 @@ class PolicyReconciler:
                 spec=answer.spec,
                 note=answer.note,
                 expected_generation=heal.expected_generation,
-                asked_generation=heal.asked_generation,
+                desired_generation=heal.desired_generation,
             )
             for heal, answer in found.items()
             if isinstance(answer, LookupAnswer)
@@ -261,7 +261,7 @@ class PolicyReconciler:
             return Impossible(f"{short_digest(heal.spec.digest)} did not start, and no other version is known")
         # Only now it is known under which names it would be there.
         names = names_in(heal.backend, answer.spec)
-        rival = find_conflict(find_all_desired(state, policies), heal.verb, names, heal.asked_generation)
+        rival = find_conflict(find_all_desired(state, policies), heal.verb, names, heal.desired_generation)
         return Impossible(f"{rival} was deleted since") if rival is not None else answer
 
     async def _renew(self, intent: Intent, spec: BackendSpec, note: str) -> None:

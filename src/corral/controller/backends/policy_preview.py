@@ -8,7 +8,7 @@ import structlog
 
 from corral.controller.backends.resolve import Resolution, Resolver
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.desired import Prospects, UnresolvedPolicy
+from corral.core.backends.desired import PolicyPreviews, UnresolvedPolicy
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError
@@ -30,7 +30,7 @@ class PolicyPreview:
         self._known: dict[_Key, tuple[float, frozenset[str] | Unfit | None]] = {}
         self._looking = asyncio.Lock()
 
-    async def read(self, questions: Iterable[UnresolvedPolicy]) -> Prospects:
+    async def read(self, questions: Iterable[UnresolvedPolicy]) -> PolicyPreviews:
         """Without those that no gallery or registry answered in time."""
         asked = {_key(one): one for one in questions if not one.spec.galleries}
         async with self._looking:
@@ -51,7 +51,7 @@ class PolicyPreview:
             groups.setdefault((one.backend, one.spec), []).append(one.node)
         for (backend, spec), nodes in groups.items():
             try:
-                found = await self._resolver.recall_wish(spec, backend, nodes)
+                found = await self._resolver.recall_spec(spec, backend, nodes)
             except CorralError as error:
                 log.info("prospects.not_known", backend=backend, error=str(error))
                 continue

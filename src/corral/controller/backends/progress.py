@@ -143,7 +143,7 @@ class LiveProgress:
                 self._operations.pop(operation_id, None)
 
 
-async def tell_progress(bus: Publisher, clock: Clock, operation_id: str, node_id: NodeId, phase: str) -> None:
+async def publish_progress(bus: Publisher, clock: Clock, operation_id: str, node_id: NodeId, phase: str) -> None:
     """What a frontend does on a node once its worker has done its part, told as workers tell: to every frontend."""
     extras = ProgressExtras(sequence=after_worker(clock.now_ms()), phase=phase, bytes_done=0)
     news = InstallProgress(

@@ -134,17 +134,17 @@ class Resolver:
         except NotInstalled:
             await self._catalogues.look_again()
 
-    async def resolve_wish(self, spec: BackendSpec, backend: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
+    async def resolve_spec(self, spec: BackendSpec, backend: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
         """Of what a policy asks for, be it of a gallery or from a location."""
-        return _or_raise(await self.resolve_wish_each(spec, backend, nodes))
+        return _or_raise(await self.resolve_spec_each(spec, backend, nodes))
 
-    async def resolve_wish_each(
+    async def resolve_spec_each(
         self, spec: BackendSpec, backend: str, nodes: Iterable[Node]
     ) -> dict[NodeId, Resolution | Unresolved]:
         """As it is now. A build whose source is away is unknown to the nodes it is for, and to no others."""
         return await self._find_wish(spec, backend, nodes, kept=False)
 
-    async def recall_wish(
+    async def recall_spec(
         self, spec: BackendSpec, backend: str, nodes: Iterable[Node]
     ) -> dict[NodeId, Resolution | Unresolved]:
         """The same; while its source is away, what it meant when it was last asked."""
@@ -421,7 +421,7 @@ def _resolved(request: BackendRequest, pin: Pin, reason: str) -> ResolvedBackend
     )
 
 
-def wish_of(
+def spec_of(
     resolved: ResolvedBackend, *, reference: str, uri: str = "", galleries: str = "", force: bool = False
 ) -> BackendSpec:
     return BackendSpec(

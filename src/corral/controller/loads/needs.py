@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from corral.controller.loads.ports import Builds
-from corral.core.backends.deletions import Deletes, Deletion, names_of_installed
+from corral.core.backends.deletions import DeletedBackends, Deletion, names_of_installed
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.models.load_plan import backend_of, has_weights_of
@@ -119,5 +119,5 @@ class _Found:
     """Nodes that would have to fetch a build from a source that cannot be asked now."""
 
 
-async def read_deletes(stores: Stores) -> Deletes:
+async def read_deletes(stores: Stores) -> DeletedBackends:
     return await stores.intents.read_deletes(await stores.policies.read_all())

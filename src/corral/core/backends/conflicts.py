@@ -9,4 +9,4 @@ def names_in(backend: str, spec: BackendSpec) -> frozenset[str]:
 
 
 def exclude_each_other(one: tuple[Verb, frozenset[str]], other: tuple[Verb, frozenset[str]]) -> bool:
-    return one[0].wants_presence is not other[0].wants_presence and not one[1].isdisjoint(other[1])
+    return one[0].ensures_presence is not other[0].ensures_presence and not one[1].isdisjoint(other[1])

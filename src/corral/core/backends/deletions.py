@@ -32,13 +32,13 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletes:
+class DeletedBackends:
     """What was deleted, where, and by whom, as one look at the store finds it."""
 
     policies: Sequence[Policy] = ()
     intents: Sequence[Intent] = ()
     """Last wishes: every delete, all for backends that a policy keeps away, and what may have been asked for since."""
-    askers: Mapping[str, tuple[str, int]] | None = None
+    requesters: Mapping[str, tuple[str, int]] | None = None
     """By operation: who asked for it, and when."""
 
     def find(self, nodes: Sequence[Node], names: Mapping[NodeId, Collection[str]]) -> dict[str, Deletion]:
@@ -78,7 +78,7 @@ class Deletes:
         if policy is not None and policy.ensure is Ensure.ABSENT:
             return Deletion(backend=backend, by=policy.created_by, at_ms=policy.created_at)
         intent = state.newest[backend]
-        by, at_ms = (self.askers or {}).get(intent.operation_id, ("somebody", intent.finished_at or 0))
+        by, at_ms = (self.requesters or {}).get(intent.operation_id, ("somebody", intent.finished_at or 0))
         return Deletion(backend=backend, by=by, at_ms=at_ms, only_node=state.node.name)
 
 

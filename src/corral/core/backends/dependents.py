@@ -11,15 +11,15 @@ RUNS = (ReplicaState.READY, ReplicaState.DRAINING, *COMING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class Dependent:
     model: str
     replicas: int
     """That stop when it is deleted."""
 
 
-def find_uses(
+def find_dependents(
     states: Sequence[NodeBackends], backend: str, models: Mapping[str, str], replicas: Iterable[Replica]
-) -> list[Use]:
+) -> list[Dependent]:
     """On these nodes. `models`: the backend that each names."""
     names = {str(state.node.id): _names(state, backend) for state in states}
     everywhere = {backend}.union(*names.values())
@@ -28,10 +28,10 @@ def find_uses(
         here = names.get(replica.node_id, frozenset())
         if replica.state in RUNS and (replica.backend in here or models.get(replica.model) in here):
             stop[replica.model] = stop.get(replica.model, 0) + 1
-    return [Use(model=model, replicas=count) for model, count in stop.items()]
+    return [Dependent(model=model, replicas=count) for model, count in stop.items()]
 
 
-def describe_uses(uses: Sequence[Use]) -> str:
+def describe_dependents(uses: Sequence[Dependent]) -> str:
     return "; ".join(f"{use.model} uses it: {_describe_stops(use.replicas)}" for use in uses)
 
 

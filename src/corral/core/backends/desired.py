@@ -11,14 +11,14 @@ from corral.core.backends.policies import Ensure, OnDrift, Policy, policy_for
 from corral.core.backends.variants import Unfit
 from corral.core.nodes.node import Node, NodeId
 
-Prospects = Mapping[tuple[str, NodeId], frozenset[str] | Unfit]
+PolicyPreviews = Mapping[tuple[str, NodeId], frozenset[str] | Unfit]
 """By backend and node: the names that what a policy wants would go by there, or why nothing fits, as galleries tell."""
-NO_PROSPECTS: Prospects = MappingProxyType({})
+NO_PREVIEWS: PolicyPreviews = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnresolvedPolicy:
-    """Which build a policy means on a node: for galleries to answer, as one of `Prospects`."""
+    """Which build a policy means on a node: for galleries to answer, as one of `PolicyPreviews`."""
 
     backend: str
     spec: BackendSpec
@@ -53,7 +53,7 @@ class Desired:
 
 
 def find_all_desired(
-    state: NodeBackends, policies: Sequence[Policy], prospects: Prospects = NO_PROSPECTS
+    state: NodeBackends, policies: Sequence[Policy], prospects: PolicyPreviews = NO_PREVIEWS
 ) -> dict[str, Desired]:
     """By backend. A wish that a newer one excludes, under whichever name, is none any more."""
     found = {backend: find_desired(state, backend, policies, prospects) for backend in _backends_of(state, policies)}
@@ -62,11 +62,11 @@ def find_all_desired(
 
 
 def _without_excluded(wants: dict[str, Desired]) -> dict[str, Desired]:
-    if len({wanted.verb.wants_presence for wanted in wants.values()}) < 2:
+    if len({wanted.verb.ensures_presence for wanted in wants.values()}) < 2:
         return wants
     taken: dict[bool, set[str]] = {True: set(), False: set()}
     for backend, wanted in sorted(wants.items(), key=lambda one: -one[1].generation):
-        presence = wanted.verb.wants_presence
+        presence = wanted.verb.ensures_presence
         if wanted.names.isdisjoint(taken[not presence]):
             taken[presence] |= wanted.names
         else:
@@ -78,7 +78,7 @@ def _share_versions(wants: dict[str, Desired]) -> dict[str, Desired]:
     """A build has one version: of wishes for it under several names the newest says which."""
     newest: dict[str, Desired] = {}
     for backend, wanted in sorted(wants.items(), key=lambda one: -one[1].generation):
-        if wanted.verb.wants_presence and wanted.spec.name and wanted.spec.digest:
+        if wanted.verb.ensures_presence and wanted.spec.name and wanted.spec.digest:
             first = newest.setdefault(wanted.spec.name, wanted)
             if first is not wanted:
                 spec = replace(first.spec, reference=wanted.spec.reference)
@@ -92,7 +92,7 @@ def find_conflict(wants: Mapping[str, Desired], verb: Verb, names: frozenset[str
 
 
 def find_desired(
-    state: NodeBackends, backend: str, policies: Sequence[Policy], prospects: Prospects = NO_PROSPECTS
+    state: NodeBackends, backend: str, policies: Sequence[Policy], prospects: PolicyPreviews = NO_PREVIEWS
 ) -> Desired | None:
     """Under this name alone, whatever is wanted under others."""
     newest = state.newest.get(backend)
@@ -145,7 +145,7 @@ def find_unresolved_policies(states: Iterable[NodeBackends], policies: Sequence[
         for backend in sorted({policy.backend for policy in policies})
         if (wanted := find_desired(state, backend, policies)) is not None
         and wanted.by_policy
-        and wanted.verb.wants_presence
+        and wanted.verb.ensures_presence
         and state.find(backend) is None
     ]
 
@@ -155,7 +155,7 @@ def _names_there(state: NodeBackends, backend: str, verb: Verb) -> frozenset[str
     found = state.find(backend)
     if found is None:
         return frozenset()
-    return frozenset({found.name, found.alias} - {""}) if verb.wants_presence else frozenset({found.name})
+    return frozenset({found.name, found.alias} - {""}) if verb.ensures_presence else frozenset({found.name})
 
 
 def _backends_of(state: NodeBackends, policies: Iterable[Policy]) -> list[str]:

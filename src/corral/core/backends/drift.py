@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from corral.core.backends.desired import NO_PROSPECTS, Desired, Prospects, find_all_desired
-from corral.core.backends.exhausted import DEFAULT_PATIENCE, Patience, may_retry
+from corral.core.backends.desired import NO_PREVIEWS, Desired, PolicyPreviews, find_all_desired
+from corral.core.backends.exhausted import DEFAULT_EXHAUSTED_RETRY, ExhaustedRetry, may_retry
 from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb, short_digest
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import OnDrift, Policy
@@ -33,13 +33,13 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetPicture:
+class FleetSnapshot:
     """What nodes have and what is wanted of them, read together."""
 
     states: Sequence[NodeBackends]
     policies: Sequence[Policy]
     processes: Mapping[NodeId, Sequence[ObservedProcess]]
-    prospects: Prospects
+    prospects: PolicyPreviews
 
     def find_drift(self) -> list[Drift]:
         return find_drift(self.states, self.policies, self.processes, self.prospects)
@@ -56,7 +56,7 @@ class Correction:
     resolved: bool
     """The wish names an exact version; otherwise it is to be looked up for the node first."""
     expected_generation: int | None
-    asked_generation: int
+    desired_generation: int
     """Of the wish it makes true: what excludes it and was asked for later goes before it."""
     failed_before: bool = False
     """Its retries were exhausted, maybe because its version exists no more."""
@@ -68,7 +68,7 @@ def find_drift(
     states: Iterable[NodeBackends],
     policies: Sequence[Policy],
     processes: Mapping[NodeId, Sequence[ObservedProcess]],
-    prospects: Prospects = NO_PROSPECTS,
+    prospects: PolicyPreviews = NO_PREVIEWS,
 ) -> list[Drift]:
     """Only of nodes that have told what they have, and of orders that are not being carried out."""
     found: list[Drift] = []
@@ -127,7 +127,7 @@ def plan_corrections(
     *,
     now_ms: int,
     settle_ms: int,
-    patience: Patience = DEFAULT_PATIENCE,
+    patience: ExhaustedRetry = DEFAULT_EXHAUSTED_RETRY,
     galleries_changed_ms: int = 0,
 ) -> list[Correction]:
     """Orders for healthy nodes. What has just ended is left to settle; what failed until its retries were exhausted is
@@ -166,7 +166,7 @@ def _heal(
     failed: Intent | None,
     galleries_changed_ms: int,
 ) -> Correction:
-    verb = Verb.INSTALL if wanted.verb.wants_presence else Verb.DELETE
+    verb = Verb.INSTALL if wanted.verb.ensures_presence else Verb.DELETE
     outdated = failed is not None and galleries_changed_ms > (failed.finished_at or 0) and not wanted.spec.is_exact
     final = failed is not None and failed.final and _changes_version(failed, cause)
     return Correction(
@@ -178,7 +178,7 @@ def _heal(
         failed_before=failed is not None,
         only_another_version=final,
         expected_generation=wanted.newest.generation if wanted.newest is not None else None,
-        asked_generation=wanted.generation,
+        desired_generation=wanted.generation,
     )
 
 

@@ -12,17 +12,17 @@ FREED_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class ExhaustedRetry:
     again_after_ms: int
     on_change_after_ms: int
     """When something has changed that may help."""
 
 
-def patience_of(rest_s: float) -> Patience:
-    return Patience(again_after_ms=int(rest_s * 1000), on_change_after_ms=int(min(60.0, rest_s) * 1000))
+def exhausted_retry(rest_s: float) -> ExhaustedRetry:
+    return ExhaustedRetry(again_after_ms=int(rest_s * 1000), on_change_after_ms=int(min(60.0, rest_s) * 1000))
 
 
-DEFAULT_PATIENCE = patience_of(3600.0)
+DEFAULT_EXHAUSTED_RETRY = exhausted_retry(3600.0)
 
 
 def may_retry(
@@ -30,7 +30,7 @@ def may_retry(
     node: Node,
     *,
     now_ms: int,
-    patience: Patience,
+    patience: ExhaustedRetry,
     galleries_changed_ms: int,
     changes_version: bool,
 ) -> bool:

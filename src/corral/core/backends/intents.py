@@ -24,7 +24,7 @@ class Verb(StrEnum):
     DELETE = "delete"
 
     @property
-    def wants_presence(self) -> bool:
+    def ensures_presence(self) -> bool:
         return self is not Verb.DELETE
 
     @property
@@ -161,7 +161,7 @@ class AttemptCancelled:
     """Except that the worker could not be told: it is away, and is told when it is back."""
 
 
-Outcome = AttemptConfirmed | AttemptUnconfirmed | AttemptUndelivered | AttemptRejected | AttemptCancelled
+AttemptOutcome = AttemptConfirmed | AttemptUnconfirmed | AttemptUndelivered | AttemptRejected | AttemptCancelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ def retry_delay_s(attempt: int, *, draw: float, limits: RetryLimits) -> float:
     return longest * (0.5 + 0.5 * draw)
 
 
-def plan_next(intent: Intent, outcome: Outcome, *, draw: float, limits: RetryLimits) -> NextStep:
+def plan_next(intent: Intent, outcome: AttemptOutcome, *, draw: float, limits: RetryLimits) -> NextStep:
     step = NextStep(state=IntentState.PENDING, attempts=intent.attempts)
     match outcome:
         case AttemptConfirmed(digest=digest):
@@ -225,7 +225,7 @@ def with_last_error(reason: str, intent: Intent) -> str:
     return f"{reason}; it had failed {times}: {intent.last_error}"
 
 
-def missing_of(intent: Intent, backends: Iterable[ObservedBackend], *, answered: bool) -> str | None:
+def find_missing(intent: Intent, backends: Iterable[ObservedBackend], *, answered: bool) -> str | None:
     """What the node's own table lacks of what was wanted; None when it shows all of it.
 
     `answered`: the worker has just said that this very order is done. Without its word an order is only taken as done

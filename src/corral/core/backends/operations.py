@@ -129,11 +129,11 @@ class NewIntent:
     backend: str
     spec: BackendSpec
     wave: int = 0
-    only_if_wanted: bool = False
+    only_if_desired: bool = False
     """Of a delete where nothing is known to be: given only if an order to have it came in the meantime."""
     expected_generation: int | None = None
     """Of an order nobody asked for: the newest wish it was planned on. Another one since then, and it is not given."""
-    asked_generation: int | None = None
+    desired_generation: int | None = None
     """And of the wish itself: one that excludes it, under another name, and is newer goes before it."""
     note: str = ""
     """What people should know of it."""

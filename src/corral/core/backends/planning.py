@@ -48,7 +48,7 @@ class NodeBackends:
     def waits_for(self, name: str) -> Intent | None:
         """The open order that is to bring it here for the first time."""
         wanted = self.newest.get(self.key_of(name))
-        waits = wanted is not None and wanted.state.live and wanted.verb.wants_presence
+        waits = wanted is not None and wanted.state.live and wanted.verb.ensures_presence
         return wanted if waits and self.find(name) is None else None
 
     def told_to_have(self, name: str) -> Intent | None:
@@ -56,7 +56,7 @@ class NodeBackends:
         told = [
             intent
             for intent in self.newest.values()
-            if intent.verb.wants_presence and name in names_in(intent.backend, intent.spec)
+            if intent.verb.ensures_presence and name in names_in(intent.backend, intent.spec)
         ]
         return max(told, key=lambda intent: intent.generation, default=None)
 
@@ -132,7 +132,7 @@ def plan_deletes(states: Iterable[NodeBackends], backend: str) -> list[NewIntent
                 node_name=state.node.name,
                 backend=key,
                 spec=BackendSpec(reference=key, name=build),
-                only_if_wanted=told is None and found is None and state.backends is not None,
+                only_if_desired=told is None and found is None and state.backends is not None,
             )
         )
     return orders

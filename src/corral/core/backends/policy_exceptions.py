@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.desired import Desired, Prospects, find_all_desired, find_conflict, find_desired
+from corral.core.backends.desired import Desired, PolicyPreviews, find_all_desired, find_conflict, find_desired
 from corral.core.backends.intents import Intent, IntentState, Verb
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Ensure, Policy, policy_for
@@ -42,7 +42,7 @@ class PolicyException:
 
 
 def find_exceptions(
-    states: Iterable[NodeBackends], policies: Sequence[Policy], prospects: Prospects
+    states: Iterable[NodeBackends], policies: Sequence[Policy], prospects: PolicyPreviews
 ) -> dict[str, list[PolicyException]]:
     """By policy, in the order of the nodes' names."""
     found: dict[str, list[PolicyException]] = {}
@@ -60,16 +60,16 @@ def _find_exception(
     policy: Policy,
     state: NodeBackends,
     policies: Sequence[Policy],
-    prospects: Prospects,
+    prospects: PolicyPreviews,
     wants: Mapping[str, Desired],
 ) -> PolicyException | None:
     present = policy.ensure is Ensure.PRESENT
-    if present and any(one.verb.wants_presence and policy.backend in one.names for one in wants.values()):
+    if present and any(one.verb.ensures_presence and policy.backend in one.names for one in wants.values()):
         return None
     wanted = find_desired(state, policy.backend, policies, prospects)
     if wanted is None:
         return _why_nothing(policy, state, policies, prospects, wants)
-    if wanted.verb.wants_presence is not present:
+    if wanted.verb.ensures_presence is not present:
         return _because_of(policy.backend, wanted, state, policies)
     rival = None if policy.backend in wants else find_conflict(wants, wanted.verb, wanted.names, wanted.generation)
     return _because_of(rival, wants[rival], state, policies) if rival is not None else None
@@ -79,7 +79,7 @@ def _why_nothing(
     policy: Policy,
     state: NodeBackends,
     policies: Sequence[Policy],
-    prospects: Prospects,
+    prospects: PolicyPreviews,
     wants: Mapping[str, Desired],
 ) -> PolicyException | None:
     """Under the policy's own name nothing is wanted of the node."""
@@ -116,7 +116,7 @@ def _because_of(backend: str, wanted: Desired, state: NodeBackends, policies: Se
     return PolicyException(
         node_id=state.node.id,
         node_name=state.node.name,
-        cause=ExceptionCause.INSTALLED if wanted.verb.wants_presence else ExceptionCause.DELETED,
+        cause=ExceptionCause.INSTALLED if wanted.verb.ensures_presence else ExceptionCause.DELETED,
         backend=backend,
         done=not isinstance(asked, Intent) or asked.state is IntentState.SUCCEEDED,
         operation_id=asked.operation_id if asked is not None else "",

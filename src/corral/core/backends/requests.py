@@ -7,7 +7,7 @@ from corral.core.nodes.targets import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstallIntent:
+class RequestedInstall:
     reference: str = ""
     """A gallery's name: `name` or `gallery@name`."""
     uri: str = ""
@@ -23,7 +23,7 @@ class InstallIntent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradeIntent:
+class RequestedUpgrade:
     reference: str
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
@@ -32,14 +32,14 @@ class UpgradeIntent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteIntent:
+class RequestedDelete:
     reference: str
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackIntent:
+class RequestedRollback:
     reference: str
     to: str | None = None
     """A digest; without it the version before."""

@@ -6,13 +6,13 @@ from enum import Enum
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStand:
+class WaitedNode:
     node_id: str
     status: str
     """As the API tells it: queued, downloading, running_on_worker, success, error, not_applicable, cancelled."""
 
 
-class Outcome(Enum):
+class WaitOutcome(Enum):
     GOING_ON = "going on"
     DONE = "done"
     FAILED = "failed"
@@ -25,19 +25,19 @@ _AT_IT = frozenset({"downloading", "queued"})
 _LATER = _AT_IT | {"running_on_worker"}
 
 
-def judge(state: str, nodes: Sequence[NodeStand], *, away: Collection[str], draining: Collection[str] = ()) -> Outcome:
+def judge_wait(state: str, nodes: Sequence[WaitedNode], *, away: Collection[str], draining: Collection[str] = ()) -> WaitOutcome:
     """What to tell somebody who waits. `away`: ids of nodes that cannot be reached now; an order for one of them is
     kept until it is back, which may be never, so nobody waits for it. `draining`: those that finish what they began and
     get nothing new. A node that failed is tried again by itself, later and later; nobody waits for that either."""
     ended = state != "running"
     held = {"downloading": away, "queued": {*away, *draining}}
     if not ended and any(node.status in _AT_IT and node.node_id not in held[node.status] for node in nodes):
-        return Outcome.GOING_ON
+        return WaitOutcome.GOING_ON
     statuses = {node.status for node in nodes}
     if state == "failed" or "error" in statuses:
-        return Outcome.FAILED
+        return WaitOutcome.FAILED
     if state == "cancelled":
-        return Outcome.CANCELLED
+        return WaitOutcome.CANCELLED
     if ended:
-        return Outcome.DONE
-    return Outcome.UNFINISHED if statuses & _LATER else Outcome.GOING_ON
+        return WaitOutcome.DONE
+    return WaitOutcome.UNFINISHED if statuses & _LATER else WaitOutcome.GOING_ON

@@ -16,7 +16,7 @@ from corral.controller.backends.upgrades import UpgradeCheck
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.smoke_test import VersionRollout
-from corral.core.backends.exhausted import patience_of
+from corral.core.backends.exhausted import exhausted_retry
 from corral.core.backends.intents import RetryLimits
 from corral.frontend.api.galleries.service import Galleries
 from corral.frontend.api.status.routes import FrontendInfo
@@ -95,7 +95,7 @@ class BackendsWiring:
             fleet=self.fleet,
             resolver=resolver,
             holds=stores.version_holds,
-            patience=patience_of(me.settings.backend_retry_exhausted_s),
+            patience=exhausted_retry(me.settings.backend_retry_exhausted_s),
             admissions=stores.admission,
             leases=stores.leases,
             clock=clock,

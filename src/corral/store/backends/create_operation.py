@@ -206,7 +206,7 @@ async def _valid_orders(tx: Tx, admission: Admission) -> list[NewIntent]:
     )
     there = {NodeId(row["id"]) for row in rows}
     orders = [order for order in admission.orders if order.node_id in there]
-    if admission.cause == "request" and not any(order.only_if_wanted for order in orders):
+    if admission.cause == "request" and not any(order.only_if_desired for order in orders):
         return orders
     newest = await _newest_orders(tx, orders)
     wanted = [order for order in orders if _still_wanted(admission, order, newest.get((order.node_id, order.backend)))]
@@ -216,17 +216,17 @@ async def _valid_orders(tx: Tx, admission: Admission) -> list[NewIntent]:
 def _still_wanted(admission: Admission, order: NewIntent, newest: Row | None) -> bool:
     if admission.cause != "request":
         return (newest["generation"] if newest is not None else None) == order.expected_generation
-    return not order.only_if_wanted or (newest is not None and newest["verb"] != Verb.DELETE.value)
+    return not order.only_if_desired or (newest is not None and newest["verb"] != Verb.DELETE.value)
 
 
 async def _without_overtaken(tx: Tx, verb: Verb, orders: Sequence[NewIntent]) -> list[NewIntent]:
     """Without those that a newer spec under another name excludes."""
-    healing = [order for order in orders if order.asked_generation is not None]
+    healing = [order for order in orders if order.desired_generation is not None]
     if not healing:
         return list(orders)
     rivals = await find_rivals(tx, verb, healing, "newest")
     newest = {order: max(row["generation"] for row in rows) for order, rows in rivals.items()}
-    return [order for order in orders if newest.get(order, -1) <= (order.asked_generation or 0)]
+    return [order for order in orders if newest.get(order, -1) <= (order.desired_generation or 0)]
 
 
 async def find_rivals(tx: Tx, verb: Verb, orders: Sequence[NewIntent], which: str) -> Mapping[NewIntent, list[Row]]:
@@ -236,7 +236,7 @@ async def find_rivals(tx: Tx, verb: Verb, orders: Sequence[NewIntent], which: st
     ids = in_list(order.node_id for order in orders)
     rows = await tx.fetch(
         "SELECT id, node_id, backend, verb, spec, generation, operation_id FROM intents"  # noqa: S608
-        f" WHERE {which} AND verb {'=' if verb.wants_presence else '<>'} 'delete' AND node_id IN ({places(len(ids))})",
+        f" WHERE {which} AND verb {'=' if verb.ensures_presence else '<>'} 'delete' AND node_id IN ({places(len(ids))})",
         *ids,
     )
     by_node: dict[str, list[Row]] = {}

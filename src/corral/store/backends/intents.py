@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.deletions import Deletes
+from corral.core.backends.deletions import DeletedBackends
 from corral.core.backends.intents import BackendSpec, Intent, NextStep, Verb
 from corral.core.backends.operations import status_after
 from corral.core.backends.policies import Ensure, Policy
@@ -236,17 +236,17 @@ class IntentStore:
 
         return await self._database.read(body)
 
-    async def read_deletes(self, policies: Sequence[Policy]) -> Deletes:
+    async def read_deletes(self, policies: Sequence[Policy]) -> DeletedBackends:
         """Against the policies that hold."""
         absent = in_list({policy.backend for policy in policies if policy.ensure is Ensure.ABSENT})
         also = f" OR backend IN ({places(len(absent))})" if absent else ""
 
-        async def body(tx: Tx) -> Deletes:
+        async def body(tx: Tx) -> DeletedBackends:
             rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest AND (verb = 'delete'{also})", *absent)
             intents = [read_intent_row(row) for row in rows]
             intents += await _read_asked_since(tx, intents, policies)
-            askers = await read_asker_rows(tx, {one.operation_id for one in intents if one.verb is Verb.DELETE})
-            return Deletes(policies=policies, intents=intents, askers=askers)
+            requesters = await read_asker_rows(tx, {one.operation_id for one in intents if one.verb is Verb.DELETE})
+            return DeletedBackends(policies=policies, intents=intents, requesters=requesters)
 
         return await self._database.read(body)
 
@@ -300,7 +300,7 @@ class IntentStore:
 
         return await self._database.read(body)
 
-    async def find_wishes(self, backend: str) -> dict[str, BackendSpec]:
+    async def find_specs(self, backend: str) -> dict[str, BackendSpec]:
         """By digest: how each version of it that some node got was last asked for."""
 
         async def body(tx: Tx) -> dict[str, BackendSpec]:
@@ -449,7 +449,7 @@ async def _write_results(tx: Tx, results: Sequence[Result], higher: Mapping[str,
         alike.setdefault((result.step, result.intent.operation_id), []).append(result.intent)
     for (step, operation_id), intents in alike.items():
         await _write_step(tx, step, [intent.id for intent in intents])
-        last_phase = "ready" if intents[0].verb.wants_presence else ""
+        last_phase = "ready" if intents[0].verb.ensures_presence else ""
         await _show_step(tx, step, operation_id, [intent.node_id for intent in intents], last_phase)
 
 

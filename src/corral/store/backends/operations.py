@@ -157,7 +157,7 @@ class OperationStore:
 
         return await self._database.read(body)
 
-    async def read_askers(self, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+    async def read_requesters(self, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
         """By operation: who asked for it, and when."""
         wanted = set(ids)
 

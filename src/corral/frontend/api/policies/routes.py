@@ -143,7 +143,7 @@ def _policy(policy: Policy, excepted: Exceptions, holds: Sequence[VersionHold]) 
         operation_id=policy.operation_id,
         created_by=policy.created_by,
         created_at=time_of(policy.created_at),
-        exceptions=[_exception(one, *excepted.askers.get(one.operation_id, ("", None))) for one in excepted.first],
+        exceptions=[_exception(one, *excepted.requesters.get(one.operation_id, ("", None))) for one in excepted.first],
         exception_count=excepted.count,
         rolled_back_to=[
             HeldVersionView(
