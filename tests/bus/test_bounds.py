@@ -18,13 +18,13 @@ from corral.bus.messages import (
     ListedBackend,
     NodeReport,
     OpenRequests,
-    PulseBeat,
+    TrafficReport,
     ReportedProcess,
     decode,
     encode,
 )
 from corral.bus.node_api import (
-    decode_beat_sender,
+    decode_heartbeat_sender,
     decode_heartbeat,
     decode_heartbeat_reply,
     decode_register,
@@ -51,7 +51,7 @@ DECODERS: list[Callable[[bytes], object]] = [
     decode_register,
     decode_register_reply,
     decode_heartbeat,
-    decode_beat_sender,
+    decode_heartbeat_sender,
     decode_heartbeat_reply,
 ]
 
@@ -136,7 +136,7 @@ def test_any_body_of_the_node_api_is_read_or_refused(read: Callable[[bytes], obj
         decode_register: node_api.RegisterRequest,
         decode_register_reply: node_api.RegisterReply,
         decode_heartbeat: node_api.HeartbeatRequest,
-        decode_beat_sender: node_api.BeatSender,
+        decode_heartbeat_sender: node_api.BeatSender,
         decode_heartbeat_reply: node_api.HeartbeatReply,
     }[read]  # type: ignore[index]
     document = data.draw(_fields(kind))
@@ -203,9 +203,9 @@ def test_traffic_of_other_frontends_has_bounds() -> None:
     with pytest.raises(InvalidInput):
         decode(b'{"frontend":"f","sequence":1,"replicas":{"r":-1}}', OpenRequests)
     with pytest.raises(InvalidInput):
-        decode(b'{"frontend":"f","nodes":{"n":{"requests":-5}}}', PulseBeat)
-    good = PulseBeat(frontend="f", requests=2, nodes={"n": TrafficShare(requests=2, failed=0, busy_s=1.5)})
-    assert decode(encode(good), PulseBeat) == good
+        decode(b'{"frontend":"f","nodes":{"n":{"requests":-5}}}', TrafficReport)
+    good = TrafficReport(frontend="f", requests=2, nodes={"n": TrafficShare(requests=2, failed=0, busy_s=1.5)})
+    assert decode(encode(good), TrafficReport) == good
 
 
 def test_progress_has_bounds() -> None:

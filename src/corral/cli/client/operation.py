@@ -67,7 +67,7 @@ class OperationPart(msgspec.Struct, frozen=True, kw_only=True):
     def judge_wait(self, held: Held) -> WaitOutcome:
         stands = [WaitedNode(node.node_id, node.status) for node in self.nodes]
         away = {node for node, how in held.items() if how == AWAY}
-        return judge_wait(self.state, stands, away=away, draining=held.keys() - away)
+        return judge_wait(self.state, stands, offline=away, draining=held.keys() - away)
 
 
 def read_operation(answer: Any) -> OperationPart:

@@ -134,7 +134,7 @@ def exit_code_of(outcomes: Iterable[WaitOutcome]) -> int:
     met = set(outcomes)
     if met & {WaitOutcome.FAILED, WaitOutcome.CANCELLED}:
         return EXIT_FAILED
-    return EXIT_UNFINISHED if met & {WaitOutcome.UNFINISHED, WaitOutcome.GOING_ON} else 0
+    return EXIT_UNFINISHED if met & {WaitOutcome.UNFINISHED, WaitOutcome.RUNNING} else 0
 
 
 def summary(operation: OperationPart, outcome: WaitOutcome) -> str:
@@ -149,7 +149,7 @@ def summary(operation: OperationPart, outcome: WaitOutcome) -> str:
             return f"{head}\nWhat failed is tried again by itself. {_how_to_see(operation.id)}"
         case WaitOutcome.FAILED:
             return f"{head}\n{_how_to_see(operation.id)}"
-        case WaitOutcome.UNFINISHED | WaitOutcome.GOING_ON:
+        case WaitOutcome.UNFINISHED | WaitOutcome.RUNNING:
             return f"{head}\nThe rest follows by itself. {how_to_follow(operation.id)}"
         case _:
             return head
@@ -187,7 +187,7 @@ def wait_for(
     operation_id: str,
     *,
     timeout_s: float | None = None,
-    until: Callable[[OperationPart, WaitOutcome], bool] = lambda _, outcome: outcome is not WaitOutcome.GOING_ON,
+    until: Callable[[OperationPart, WaitOutcome], bool] = lambda _, outcome: outcome is not WaitOutcome.RUNNING,
     clock: Clock | None = None,
 ) -> tuple[Any, WaitOutcome]:
     """Shows how far it is until it is over for somebody who waits. Answers the API's object and what came of it."""

@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from corral.bus.messages import BlobPeer, NodeReport
-from corral.core.backends.peers import can_hand_out, find_holders, pick_peers
+from corral.core.backends.peers import can_serve_blobs, find_holders, pick_peers
 from corral.core.errors import CorralError
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import ObservedBackend
@@ -77,9 +77,9 @@ class Peers:
         except CorralError as error:
             log.info("peers.look_failed", error=str(error))
             return []
-        if besides not in known or known[besides].key_hash is None:
+        if besides not in known or not known[besides].speaks_corral:
             return []
-        able = [node for identity, node in known.items() if identity in nodes and can_hand_out(node)]
+        able = [node for identity, node in known.items() if identity in nodes and can_serve_blobs(node)]
         return await self._name(able, besides)
 
     async def _name(self, holders: Sequence[Node], besides: str) -> list[BlobPeer]:
@@ -111,7 +111,7 @@ class Peers:
         if nodes:
             current = {(str(node.id), node.epoch) for node in nodes}
             self._tokens = {key: token for key, token in self._tokens.items() if key in current}
-        ours = frozenset(node.id for node in nodes if node.key_hash is not None)
+        ours = frozenset(node.id for node in nodes if node.speaks_corral)
         return _Holders(found, ours, self._clock.monotonic_s() + LOOK_AT_MOST_EVERY_S)
 
     async def _token(self, node: Node) -> str:

@@ -1,19 +1,19 @@
-"""How far a node is, from one message to the next: within one attempt nothing goes back, and nothing late counts."""
+"""Progress of a node: within one attempt the percentage never decreases, and late messages are ignored."""
 
 from dataclasses import dataclass, replace
 
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus
 
 AFTER_WORKER = 1 << 52
-"""Far above every number of a worker's run, and below what every reader of JSON takes."""
-_UNDER_WAY = frozenset((NodeProgressStatus.DOWNLOADING, NodeProgressStatus.RUNNING_ON_WORKER))
+"""Above every sequence number of a worker, and exact in every JSON reader."""
+_RUNNING = frozenset((NodeProgressStatus.DOWNLOADING, NodeProgressStatus.RUNNING_ON_WORKER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressNews:
     sequence: int | None
-    """Counts from 1 for each run on the worker; None from one that does not count. What a frontend does afterwards has
-    higher numbers than any run."""
+    """Counts from 1 for each run on the worker; None from a worker that does not count. Frontends use numbers above
+    `AFTER_WORKER`."""
     phase: str
     file_name: str
     percentage: float
@@ -24,7 +24,7 @@ class ProgressNews:
 
 
 def after_worker(now_ms: int) -> int:
-    """For what a frontend does with an order once the worker has done its part: whoever takes over counts on."""
+    """The sequence number of a frontend's own step after the worker's; it also grows if another frontend takes over."""
     return AFTER_WORKER + now_ms
 
 
@@ -33,8 +33,8 @@ def is_after_worker(sequence: int) -> bool:
 
 
 def merge_progress(known: NodeProgress, news: ProgressNews) -> NodeProgress:
-    """`known` itself when the news is stale. A first message begins a new run, from nothing: the worker was asked
-    again; as does any of a worker's after what a frontend did, whose first message was lost."""
+    """Returns `known` itself when the news is stale. The first message of a run starts from zero. So does any message
+    of a worker after a frontend's own step: the run's first message was lost."""
     if known.status.settled:
         return known
     restarted = is_after_worker(known.sequence) and not (news.sequence is not None and is_after_worker(news.sequence))
@@ -56,10 +56,10 @@ def merge_progress(known: NodeProgress, news: ProgressNews) -> NodeProgress:
 
 
 def overlay(stored: NodeProgress, live: NodeProgress | None) -> NodeProgress:
-    """What is shown: the store knows how it ended, the live feed how far it is while it is under way."""
-    if live is None or live.sequence <= stored.sequence or stored.status not in _UNDER_WAY:
+    """The progress to show: the store knows how it ended, the live feed how far it is while it is running."""
+    if live is None or live.sequence <= stored.sequence or stored.status not in _RUNNING:
         return stored
-    return NodeProgress(  # not `replace`, which costs three times as much: there may be a thousand of these
+    return NodeProgress(  # not `replace`, which takes three times as long: there may be a thousand of these
         node_id=stored.node_id,
         node_name=stored.node_name,
         status=stored.status,

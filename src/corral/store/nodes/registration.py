@@ -308,7 +308,7 @@ async def _note_elsewhere(tx: Tx, beats: Sequence[Heartbeat], outcomes: Sequence
     denied = {
         outcome.node.id: (outcome.node, beat.told_from)
         for beat, outcome in zip(beats, outcomes, strict=True)
-        if outcome.denied and beat.joined and outcome.node is not None and outcome.node.key_hash is None
+        if outcome.denied and beat.joined and outcome.node is not None and not outcome.node.speaks_corral
     }
     for node, told_from in denied.values():
         now = await store_now_ms(tx)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Response
 
-from corral.bus.request_trace import RequestNote
+from corral.bus.request_trace import TracedRequest
 from corral.core.errors import NotFound
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import pick_serving, why_nowhere
@@ -17,7 +17,7 @@ from corral.frontend.http.json_response import MsgspecJson
 from corral.store.serving.scheduling import SchedulingRecord
 from corral.store.stores import Stores
 
-Explain = Callable[[str], Awaitable[RequestNote | None]]
+Explain = Callable[[str], Awaitable[TracedRequest | None]]
 
 
 def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRouter:
@@ -113,7 +113,7 @@ async def _tell_of_node(stores: Stores, in_flight: InFlight, named: str) -> dict
     }
 
 
-async def _tell_of_request(stores: Stores, note: RequestNote) -> dict[str, Any]:
+async def _tell_of_request(stores: Stores, note: TracedRequest) -> dict[str, Any]:
     answer: dict[str, Any] = {**msgspec.to_builtins(note), "began_at": show_time(note.began_at)}
     if note.load_waited_s is not None:
         ready_ms = note.began_at + round(note.load_waited_s * 1000)
