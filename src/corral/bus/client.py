@@ -377,7 +377,7 @@ class Bus:
         answers: Callable[[CorralError], bytes] | None = None,
         may_reply: Callable[[str], bool] = lambda reply: True,
     ) -> None:
-        """Runs `handler` for each message in its own task, at most `concurrency` at a time. With 1, messages are handled
+        """Runs `handler` for each message in its own task, at most `concurrency` at a time. With 1, it handles messages
         one after another without tasks, which is several times cheaper for many small ones.
 
         `answers` makes the reply of a failed handler; without it, errors are only logged. A reply address that

@@ -107,6 +107,11 @@ class InstallRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     op_id: Name = ""
     corral: CommandExtras | None = None
 
+    @property
+    def pinned_digest(self) -> str:
+        """Of the only acceptable version; empty if any will do."""
+        return self.corral.build.digest if self.corral is not None and self.corral.build is not None else ""
+
 
 class DeleteRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     backend: Name

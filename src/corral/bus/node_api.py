@@ -78,7 +78,7 @@ class RegisterRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     corral: RegisterExtras | None = None
 
 
-class ProcessLeases(msgspec.Struct, frozen=True, omit_defaults=True):
+class GrantedLeases(msgspec.Struct, frozen=True, omit_defaults=True):
     """Process leases: what a node may keep running. Part of the replies to registrations and heartbeats."""
 
     leases_s: Annotated[
@@ -102,7 +102,7 @@ class RegisterReplyExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     heartbeat_interval_s: Amount | None = None
     frontends: Annotated[list[Text], msgspec.Meta(max_length=PROCESSES_MOST)] = []
     """All frontends: if one fails, its workers use the others."""
-    grant: ProcessLeases | None = None
+    grant: GrantedLeases | None = None
     waiting_for: Text | None = None
     """What has to happen before this node may work, for people."""
 
@@ -144,7 +144,7 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class HeartbeatReply(msgspec.Struct, frozen=True, omit_defaults=True):
     message: Text = ""
-    corral: ProcessLeases | None = None
+    corral: GrantedLeases | None = None
 
 
 class SendingProcess(msgspec.Struct, frozen=True):

@@ -55,7 +55,7 @@ class Follower:
 
     @property
     def outcome(self) -> WaitOutcome:
-        return self.operation.judge(self._held)
+        return self.operation.judge_wait(self._held)
 
     def step(self) -> None:
         """Waits a little for news, and takes it in."""

@@ -86,7 +86,7 @@ class Needs:
             elif isinstance(entry, Unresolved):
                 problems[node_id] = f"it does not have {backend}, which cannot be looked up now: {entry.error}"
             else:
-                names[node_id] |= {entry.variant, entry.alias} - {""}
+                names[node_id] |= {entry.build.name, entry.build.alias} - {""}
                 if entry.unconfirmed:
                     unconfirmed.add(node_id)
         return _Found(names=names, missing=lacking, problems=problems, unconfirmed=frozenset(unconfirmed))

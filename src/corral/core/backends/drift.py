@@ -150,7 +150,7 @@ def plan_corrections(
                 failed,
                 state.node,
                 now_ms=now_ms,
-                exhausted_retry=exhausted_retry,
+                retry=exhausted_retry,
                 galleries_changed_ms=galleries_changed_ms,
                 changes_version=_changes_version(failed, drifts[0].cause),
             ):

@@ -14,13 +14,13 @@ from fastapi.responses import JSONResponse
 from corral.bus.node_api import (
     INSTANCE_HEADER,
     HeartbeatExtras,
-    RegisterReplyExtras,
     HeartbeatReply,
     HeartbeatRequest,
     RegisterReply,
+    RegisterReplyExtras,
     RegisterRequest,
-    decode_heartbeat_sender,
     decode_heartbeat,
+    decode_heartbeat_sender,
     decode_register,
 )
 from corral.core.errors import Conflict, Fenced, Forbidden, InvalidInput, NotFound, Unauthenticated
@@ -366,7 +366,8 @@ def _read_heartbeat(body: bytes) -> tuple[HeartbeatRequest, InvalidInput | None]
         problem = error
     try:
         sender = decode_heartbeat_sender(body).corral
-        return HeartbeatRequest(corral=HeartbeatExtras(instance=sender.instance) if sender is not None else None), problem
+        extras = HeartbeatExtras(instance=sender.instance) if sender is not None else None
+        return HeartbeatRequest(corral=extras), problem
     except InvalidInput:
         return HeartbeatRequest(), problem
 

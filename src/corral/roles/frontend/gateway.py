@@ -8,8 +8,8 @@ from typing import Self
 
 from corral.bus.client import Bus, BusMessage
 from corral.bus.messages import OpenRequests, TrafficReport, decode, encode
-from corral.bus.request_trace import TracedRequest, ExplainRequest
-from corral.bus.subjects import INFLIGHT, TRAFFIC, ROUTES_CHANGED, EXPLAIN_REQUEST
+from corral.bus.request_trace import ExplainRequest, TracedRequest
+from corral.bus.subjects import EXPLAIN_REQUEST, INFLIGHT, ROUTES_CHANGED, TRAFFIC
 from corral.core.errors import OutcomeUnknown, Unavailable
 from corral.core.nodes.history import memory_use
 from corral.frontend.api.status.routes import FrontendInfo

@@ -76,7 +76,7 @@ class AdmissionStore:
                 intent.id,
                 intent.generation,
                 encode_wish(spec),
-                spec.digest,
+                spec.build.digest,
                 note,
             )
             if not changed:
@@ -87,8 +87,8 @@ class AdmissionStore:
                 intent.operation_id,
                 intent.node_id,
                 note,
-                spec.digest,
-                spec.name,
+                spec.build.digest,
+                spec.build.name,
             )
             detail = {"operation": intent.operation_id, "reason": note, **tell_nodes([intent.node_id])}
             await append_event(
@@ -121,7 +121,7 @@ class AdmissionStore:
                     admission.id,
                     order.wave,
                     encode_wish(order.spec),
-                    order.spec.digest,
+                    order.spec.build.digest,
                 )
                 for order in orders
             ],
@@ -196,16 +196,16 @@ async def _find_again(tx: Tx, key: str, request_hash: str) -> Admitted | None:
 
 async def _valid_orders(tx: Tx, admission: Admission) -> list[NewIntent]:
     """Without nodes that went meanwhile, and without orders nobody asked for that newer ones have overtaken."""
-    if not admission.orders:
+    if not admission.intents:
         return []
-    ids = sorted({order.node_id for order in admission.orders})
+    ids = sorted({order.node_id for order in admission.intents})
     rows = await tx.fetch(
         f"SELECT id FROM nodes WHERE id IN ({places(len(ids))})"  # noqa: S608
         " AND removed_at IS NULL AND approved AND node_type = 'backend'",
         *ids,
     )
     there = {NodeId(row["id"]) for row in rows}
-    orders = [order for order in admission.orders if order.node_id in there]
+    orders = [order for order in admission.intents if order.node_id in there]
     if admission.cause == "request" and not any(order.only_if_desired for order in orders):
         return orders
     newest = await _newest_orders(tx, orders)
@@ -236,7 +236,8 @@ async def find_rivals(tx: Tx, verb: Verb, orders: Sequence[NewIntent], which: st
     ids = in_list(order.node_id for order in orders)
     rows = await tx.fetch(
         "SELECT id, node_id, backend, verb, spec, generation, operation_id FROM intents"  # noqa: S608
-        f" WHERE {which} AND verb {'=' if verb.ensures_presence else '<>'} 'delete' AND node_id IN ({places(len(ids))})",
+        f" WHERE {which} AND verb {'=' if verb.ensures_presence else '<>'} 'delete'"
+        f" AND node_id IN ({places(len(ids))})",
         *ids,
     )
     by_node: dict[str, list[Row]] = {}
@@ -358,7 +359,8 @@ async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> No
 
 async def _insert_nodes(tx: Tx, admission: Admission, orders: Sequence[NewIntent]) -> None:
     ordered = [
-        (order.node_id, order.node_name, "queued", order.note, order.spec.name, order.spec.digest) for order in orders
+        (order.node_id, order.node_name, "queued", order.note, order.spec.build.name, order.spec.build.digest)
+        for order in orders
     ]
     left_out = [(skip.node_id, skip.node_name, "not_applicable", skip.reason, "", "") for skip in admission.skipped]
     await tx.execute_many(

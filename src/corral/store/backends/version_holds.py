@@ -31,7 +31,8 @@ class _Scope:
 
 async def change_holds(tx: Tx, admission: Admission, orders: Iterable[NewIntent], generation: int, *, ids: Ids) -> None:
     """Of an operation for more than named nodes that a person asked for."""
-    await _end(tx, _scope_of(admission, orders, {hold.name for hold in admission.holds}, generation), admission.id)
+    held = {hold.build.name for hold in admission.holds}
+    await _end(tx, _scope_of(admission, orders, held, generation), admission.id)
     if admission.verb is Verb.ROLLBACK:
         await tx.execute_many(
             "INSERT INTO version_holds (id, backend, selector, variant, spec, generation, operation_id, created_at)"
@@ -41,7 +42,7 @@ async def change_holds(tx: Tx, admission: Admission, orders: Iterable[NewIntent]
                     ids.uuid(),
                     hold.reference,
                     encode_selector(admission.target.selector),
-                    hold.name,
+                    hold.build.name,
                     encode_wish(hold),
                     generation,
                     admission.id,
@@ -58,7 +59,7 @@ def _scope_of(
     variants = {
         Verb.INSTALL: None,
         Verb.DELETE: None,
-        Verb.UPGRADE: in_list({order.spec.name for order in orders}),
+        Verb.UPGRADE: in_list({order.spec.build.name for order in orders}),
         Verb.ROLLBACK: in_list(held),
     }
     return _Scope(

@@ -111,9 +111,9 @@ async def read_stopped_models(tx: Tx, stopped: Iterable[StoppedFirst]) -> dict[s
         f" WHERE deleted_at IS NULL AND scheduling.model {among}",
         *names,
     )
-    wanted = {row["model"]: row["min_replicas"] for row in rows}
+    desired = {row["model"]: row["min_replicas"] for row in rows}
     return {
-        name: StoppedModel(replicas=tuple(replicas.get(name, ())), loads=loads[name], wanted=wanted.get(name, 0))
+        name: StoppedModel(replicas=tuple(replicas.get(name, ())), loads=loads[name], desired=desired.get(name, 0))
         for name in names
     }
 

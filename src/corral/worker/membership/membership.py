@@ -10,10 +10,10 @@ import structlog
 from corral.bus.client import Credentials
 from corral.bus.credentials import KeyPair, make_key, read_expiry_s, read_key
 from corral.bus.node_api import (
-    RegisterExtras,
+    GrantedLeases,
     HeartbeatReply,
     HeartbeatRequest,
-    ProcessLeases,
+    RegisterExtras,
     RegisterReply,
     RegisterRequest,
 )
@@ -253,7 +253,7 @@ class Membership:
         if self._member is not None:
             await self.beat()
 
-    async def _take(self, grant: ProcessLeases | None, asked_s: float) -> None:
+    async def _take(self, grant: GrantedLeases | None, asked_s: float) -> None:
         if grant is not None:
             await self._grants.grant(grant.leases_s, grant.revoked, asked_s=asked_s)
 

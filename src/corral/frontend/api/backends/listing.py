@@ -69,7 +69,7 @@ class FleetListing:
 
     async def _read(self) -> _Kept:
         async with self._making:
-            mark = (*await self._marks.read_mark(), self._upgrades.looks)
+            mark = (*await self._marks.read_mark(), self._upgrades.lookups)
             now_s = asyncio.get_running_loop().time()
             if mark != self._mark or now_s >= self._kept_until_s:
                 self._kept = await self._make()
@@ -82,7 +82,7 @@ class FleetListing:
 
         def show() -> tuple[dict[str, bytes], dict[str, list[PolicyException]]]:
             fleet = view_fleet(picture.states, picture.find_drift(), offers)
-            excepted = find_exceptions(picture.states, picture.policies, picture.prospects)
+            excepted = find_exceptions(picture.states, picture.policies, picture.previews)
             return {backend["name"]: msgspec.json.encode(backend) for backend in fleet}, excepted
 
         # Thousands of rows: not on the loop, where requests would wait for it.
@@ -158,11 +158,11 @@ def _place(state: NodeBackends, name: str, drifts: list[Drift], lagging: bool) -
 
 def _outlook(state: NodeBackends, name: str, unchecked: str) -> dict[str, Any]:
     """Why there may be something newer though nothing newer is told."""
-    wanted = state.holding(name)
+    wanted = state.effective_intent(name)
     # A wiped disk that got it again has an install for its newest order, of what was gone back to.
     went_back = (
         wanted is not None
         and wanted.state is IntentState.SUCCEEDED
-        and (wanted.verb is Verb.ROLLBACK or bool(wanted.spec.left))
+        and (wanted.verb is Verb.ROLLBACK or bool(wanted.spec.rolled_back_from))
     )
     return {"rolled_back": went_back, "unchecked": unchecked}

@@ -30,7 +30,7 @@ class Progress(Protocol):
 
 class UpgradeChecks(Protocol):
     @property
-    def looks(self) -> int:
+    def lookups(self) -> int:
         """Counts up with every answer of a gallery."""
         ...
 
