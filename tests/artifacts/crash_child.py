@@ -19,6 +19,7 @@ from corral.artifacts.oci.image import OciPlatform
 from corral.artifacts.progress import ArtifactProgress, Phase, ProgressMeter
 from corral.artifacts.requests import BackendRequest
 from corral.artifacts.wiring import build_installer
+from corral.core.backends.build import BuildRef
 from corral.system import SystemClock, SystemIds
 
 WATCHED = ("open", "os.", "shutil.", "fcntl.")
@@ -71,7 +72,7 @@ def run(command: dict[str, Any]) -> None:
     if fuse.phase in ("extract", "rebuild"):
         fuse.lit = True
     meter = ProgressMeter(fuse.progress, SystemClock(), every_s=0.0)
-    request = BackendRequest(name="demo", uris=(command["uri"],))
+    request = BackendRequest(build=BuildRef(name="demo", uris=(command["uri"],)))
     installer.install(request, CancelToken(), meter, force=fuse.phase == "rebuild")
     Path(command["data_dir"], "calls").write_text(str(fuse.count))
 

@@ -18,15 +18,15 @@ from corral.bus.messages import (
     ListedBackend,
     NodeReport,
     OpenRequests,
-    TrafficReport,
     ReportedProcess,
+    TrafficReport,
     decode,
     encode,
 )
 from corral.bus.node_api import (
-    decode_heartbeat_sender,
     decode_heartbeat,
     decode_heartbeat_reply,
+    decode_heartbeat_sender,
     decode_register,
     decode_register_reply,
 )
@@ -136,7 +136,7 @@ def test_any_body_of_the_node_api_is_read_or_refused(read: Callable[[bytes], obj
         decode_register: node_api.RegisterRequest,
         decode_register_reply: node_api.RegisterReply,
         decode_heartbeat: node_api.HeartbeatRequest,
-        decode_heartbeat_sender: node_api.BeatSender,
+        decode_heartbeat_sender: node_api.HeartbeatSender,
         decode_heartbeat_reply: node_api.HeartbeatReply,
     }[read]  # type: ignore[index]
     document = data.draw(_fields(kind))
@@ -222,4 +222,19 @@ def test_a_manifest_has_a_depth() -> None:
         deep = {"a": deep}
     check_depth({"a": [{"b": [1, 2, {"c": "d"}]}]})
     with pytest.raises(InvalidInput, match="deep"):
-        decode(msgspec.json.encode({"manifest": deep}), CommandExtras)
+        decode(msgspec.json.encode({"build": {"manifest": json.dumps(deep)}}), CommandExtras)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param({"name": "n" * 2000}, id="a-long-name"),
+        pytest.param({"uris": ["u" * 20_000]}, id="a-long-source"),
+        pytest.param({"uris": ["u"] * 70_000}, id="many-sources"),
+        pytest.param({"manifest": " " * (1 << 20) + "{}"}, id="a-long-manifest"),
+        pytest.param({"manifest": "no JSON"}, id="a-manifest-that-is-no-JSON"),
+    ],
+)
+def test_a_build_has_bounds(build: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        decode(msgspec.json.encode({"build": build}), CommandExtras)

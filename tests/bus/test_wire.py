@@ -16,17 +16,18 @@ from corral.bus.messages import (
 )
 from corral.bus.node_api import (
     HeartbeatExtras,
-    RegisterExtras,
-    RegisterReplyExtras,
     HeartbeatRequest,
     NodeFacts,
+    RegisterExtras,
     RegisterReply,
+    RegisterReplyExtras,
     RegisterRequest,
     decode_facts,
     decode_heartbeat,
     decode_register,
     decode_register_reply,
 )
+from corral.core.backends.build import BuildRef
 from corral.core.errors import InvalidInput
 
 REGISTER = (
@@ -188,7 +189,8 @@ def test_corrals_own_messages_round_trip() -> None:
         assert msgspec.json.decode(encode(message), type=type(message)) == message
 
 
-def test_how_to_start_a_backend_travels_with_the_order() -> None:
+def test_how_to_start_a_backend_travels_with_the_command() -> None:
     manifest = {"protocol": "openai", "start": ["{dir}/server", "--port={port}"], "options": {"threads": ["-t"]}}
-    order = InstallRequest(backend="engine", corral=CommandExtras(uris=["quay.io/a/b"], manifest=manifest))
-    assert decode(encode(order), InstallRequest) == order
+    build = BuildRef(name="cpu-engine", uris=("quay.io/a/b",), manifest=json.dumps(manifest))
+    request = InstallRequest(backend="engine", corral=CommandExtras(build=build))
+    assert decode(encode(request), InstallRequest) == request

@@ -85,12 +85,12 @@ async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() 
     found = await Resolver(Galleries(), registry, NothingKept()).resolve("echo", nodes)
     a, gpu, arm = found[NodeId("a")], found[NodeId("gpu")], found[NodeId("arm")]
     assert isinstance(a, ResolvedBackend)
-    assert a.variant == "cpu-echo"
+    assert a.build.name == "cpu-echo"
     assert a.uris == (f"oci://registry.test/echo@{DIGEST}", f"oci://mirror.test/echo@{DIGEST}")
     assert isinstance(gpu, ResolvedBackend)
-    assert gpu.variant == "cuda12-echo"
+    assert gpu.build.name == "cuda12-echo"
     assert isinstance(arm, Unfit)
-    assert arm.reason == "cpu-echo has no build for linux/arm64; it has some for linux/amd64"
+    assert arm.reason == "cpu-echo has no build for linux/arm64; it has builds for linux/amd64"
     assert sorted(registry.asked) == ["registry.test/echo:cpu", "registry.test/echo:cuda12"]
     spec = spec_of(a, reference="echo", galleries="[]")
     assert (spec.name, spec.digest, spec.version, spec.uris) == ("cpu-echo", DIGEST, "1.0", a.uris)

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import (
     AttemptCancelled,
     AttemptConfirmed,
+    AttemptOutcome,
     AttemptRejected,
     AttemptUnconfirmed,
     AttemptUndelivered,
@@ -16,7 +18,6 @@ from corral.core.backends.intents import (
     Intent,
     IntentState,
     NextStep,
-    AttemptOutcome,
     RetryLimits,
     Verb,
     find_missing,
@@ -40,7 +41,7 @@ def intent(**fields: object) -> Intent:
         generation=7,
         operation_id="o",
         wave=0,
-        spec=BackendSpec(reference="echo", name="cpu-echo", digest="sha256:new"),
+        spec=BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", digest="sha256:new")),
         state=S.RUNNING,
         newest=True,
         attempts=3,
@@ -68,7 +69,7 @@ def intent(**fields: object) -> Intent:
             id="a-time-out-spends-no-attempt-and-is-due-after-the-time-out",
         ),
         pytest.param(
-            AttemptUndelivered("away", 2, nobody_there=True),
+            AttemptUndelivered("away", 2, no_responder=True),
             3,
             NextStep(state=S.PENDING, attempts=3, due_in_s=2, error="away", node_unhealthy=True),
             "queued",
@@ -144,14 +145,14 @@ NEW, OLD = "sha256:new", "sha256:old"
         pytest.param({"verb": Verb.UPGRADE}, {}, True, True, id="with-the-workers-word-it-does"),
         pytest.param({"verb": Verb.UPGRADE}, {"digest": NEW}, False, True, id="the-wanted-digest-proves-an-upgrade"),
         pytest.param(
-            {"verb": Verb.UPGRADE, "spec": BackendSpec(reference="echo", name="cpu-echo")},
+            {"verb": Verb.UPGRADE, "spec": BackendSpec(reference="echo", build=BuildRef(name="cpu-echo"))},
             {"digest": OLD, "generation": 7},
             False,
             True,
             id="so-does-the-generation",
         ),
         pytest.param(
-            {"spec": BackendSpec(reference="echo", name="cpu-echo", digest=NEW, force=True)},
+            {"spec": BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", digest=NEW), force=True)},
             {"digest": NEW, "generation": 6},
             False,
             False,

@@ -12,13 +12,13 @@ def stands(*statuses: str) -> list[WaitedNode]:
 @pytest.mark.parametrize(
     ("state", "statuses", "offline", "expected"),
     [
-        pytest.param("running", ["downloading", "success"], [], WaitOutcome.RUNNING, id="somebody-is-at-it"),
-        pytest.param("running", ["queued"], [], WaitOutcome.RUNNING, id="a-queued-node-that-is-there-comes-soon"),
-        pytest.param("running", ["success", "queued"], ["n1"], WaitOutcome.UNFINISHED, id="nobody-waits-for-a-node-offline"),
+        pytest.param("running", ["downloading", "success"], [], WaitOutcome.RUNNING, id="a-node-is-in-progress"),
+        pytest.param("running", ["queued"], [], WaitOutcome.RUNNING, id="an-online-node-is-queued"),
+        pytest.param("running", ["success", "queued"], ["n1"], WaitOutcome.UNFINISHED, id="a-queued-node-is-offline"),
         pytest.param("running", ["downloading"], ["n0"], WaitOutcome.UNFINISHED, id="a-node-that-went-offline"),
         pytest.param("running", ["running_on_worker"], [], WaitOutcome.UNFINISHED, id="a-worker-that-needs-longer"),
         pytest.param("running", ["error", "queued"], [], WaitOutcome.RUNNING, id="the-others-are-waited-for-first"),
-        pytest.param("running", ["error", "success"], [], WaitOutcome.FAILED, id="a-failure-that-is-tried-again-is-one"),
+        pytest.param("running", ["error", "success"], [], WaitOutcome.FAILED, id="a-retried-failure-is-one"),
         pytest.param("running", ["error", "queued"], ["n1"], WaitOutcome.FAILED, id="failure-goes-before-unfinished"),
         pytest.param("running", ["success"], [], WaitOutcome.RUNNING, id="all-done-but-not-yet-concluded"),
         pytest.param("running", [], [], WaitOutcome.RUNNING, id="no-nodes-yet"),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, IntentState, Verb
 from corral.core.backends.operations import Admission
 from corral.core.nodes.node import Node
@@ -50,8 +51,8 @@ async def test_a_cancelled_correction_and_a_cancelled_install_bring_nothing_back
     await done(stores, admission(Verb.DELETE, deleted))
     [newest] = await stores.intents.read_newest([corrected.id])
     asked = admission(Verb.INSTALL, corrected, cause="policy")
-    order = replace(asked.orders[0], expected_generation=newest.generation)
-    correction = (await stores.admission.admit(replace(asked, orders=(order,)))).id
+    order = replace(asked.intents[0], expected_generation=newest.generation)
+    correction = (await stores.admission.admit(replace(asked, intents=(order,)))).id
     await stores.operations.cancel(correction, actor="me")
     install = (await stores.admission.admit(admission(Verb.INSTALL, deleted))).id
     await stores.operations.cancel(install, actor="me")
@@ -137,8 +138,8 @@ async def test_a_second_failed_correction_replaces_the_first_one_in_the_list_and
     for _ in range(2):
         [newest] = await stores.intents.read_newest([node.id])
         correction = admission(Verb.INSTALL, node, cause="policy")
-        order = replace(correction.orders[0], expected_generation=newest.generation)
-        corrections.append((await stores.admission.admit(replace(correction, orders=(order,)))).id)
+        order = replace(correction.intents[0], expected_generation=newest.generation)
+        corrections.append((await stores.admission.admit(replace(correction, intents=(order,)))).id)
         await fail(stores)
     shown = {operation.id for operation in await stores.operations.read_open()}
     assert shown == {asked, corrections[1]}
@@ -150,10 +151,10 @@ async def test_an_open_order_gets_the_version_its_reference_means_now(stores: St
     [one] = await claim(stores)
     await end(stores, one, AttemptRejected("no such manifest"))
     [stuck] = await stores.intents.read_newest([node.id])
-    now = replace(stuck.spec, digest="sha256:now")
+    now = replace(stuck.spec, build=replace(stuck.spec.build, digest="sha256:now"))
     assert await stores.admission.renew(stuck, now, "looked up again")
     [renewed] = await stores.intents.read_newest([node.id])
-    assert (renewed.spec.digest, renewed.attempts, renewed.id) == ("sha256:now", 0, stuck.id)
+    assert (renewed.spec.build.digest, renewed.attempts, renewed.id) == ("sha256:now", 0, stuck.id)
     [shown] = (await stores.operations.read_one(operation)).nodes
     assert (shown.digest, shown.error, shown.status.value) == ("sha256:now", "looked up again", "queued")
     await claim(stores)
@@ -161,13 +162,14 @@ async def test_an_open_order_gets_the_version_its_reference_means_now(stores: St
 
 
 def fleet_wide(verb: Verb, node: Node, *, held: str | None = None, left: str = NEW) -> Admission:
-    spec = BackendSpec(reference="echo", name="cpu-echo", digest=held or NEW, left=(left,) if held else ())
+    build = BuildRef(name="cpu-echo", digest=held or NEW)
+    spec = BackendSpec(reference="echo", build=build, rolled_back_from=(left,) if held else ())
     asked = replace(admission(verb, node, spec=spec), target=Target())
     return replace(asked, holds=(spec,) if held else ())
 
 
 async def held(stores: Stores) -> list[str]:
-    return [hold.spec.digest for hold in await stores.version_holds.read_all()]
+    return [hold.spec.build.digest for hold in await stores.version_holds.read_all()]
 
 
 async def test_a_rollback_of_the_fleet_holds_until_somebody_asks_for_something_newer(stores: Stores) -> None:
@@ -200,7 +202,7 @@ async def test_retrying_a_cancelled_upgrade_ends_the_rollbacks_hold_again_but_no
     assert await held(stores) == [], "what is being upgraded is not held back"
     await stores.operations.cancel(upgrade, actor="me")
     assert await held(stores) == [OLD]
-    elsewhere = replace(fleet_wide(Verb.ROLLBACK, node, held="sha256:older", left=OLD), orders=())
+    elsewhere = replace(fleet_wide(Verb.ROLLBACK, node, held="sha256:older", left=OLD), intents=())
     await stores.admission.admit(elsewhere)
     await stores.operations.retry(upgrade, node_id=None, actor="me")
     assert await held(stores) == ["sha256:older"], "that was decided later"

@@ -6,14 +6,15 @@ from typing import Any, cast
 
 import pytest
 
+from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import (
     AttemptCancelled,
     AttemptConfirmed,
+    AttemptOutcome,
     AttemptRejected,
     AttemptUnconfirmed,
     BackendSpec,
     IntentState,
-    AttemptOutcome,
     RetryLimits,
     Verb,
     plan_next,
@@ -120,7 +121,7 @@ async def test_contradicting_orders_at_once_leave_one_live_intent(stores: Stores
         assert live[0].generation == max(row.generation for row in rows)
 
 
-BUILD = BackendSpec(reference="cpu-echo", name="cpu-echo", alias="echo", digest="sha256:new")
+BUILD = BackendSpec(reference="cpu-echo", build=BuildRef(name="cpu-echo", alias="echo", digest="sha256:new"))
 
 
 @pytest.mark.parametrize("delete_is_newer", [True, False])
@@ -150,16 +151,16 @@ async def test_a_wish_made_true_again_gives_way_to_what_came_meanwhile_under_ano
     await end(stores, deleted, AttemptConfirmed())
     await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", spec=BUILD))
     asked = deleted.intent.generation
-    (order,) = admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")).orders
+    (order,) = admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")).intents
     order = replace(order, expected_generation=asked, desired_generation=asked)
-    heal = replace(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")), cause="policy", orders=(order,))
+    heal = replace(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")), cause="policy", intents=(order,))
     await stores.admission.admit(heal)
     assert await states(stores) == [("delete", "succeeded"), ("install", "pending")]
 
 
 async def test_a_delete_is_read_with_what_was_asked_for_since(stores: Stores) -> None:
     node = await healthy(stores, "a")
-    unlike = BackendSpec(reference="other", name="other")
+    unlike = BackendSpec(reference="other", build=BuildRef(name="other"))
     await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", spec=BUILD))
     await stores.admission.admit(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")))
     names = {node.id: {"echo"}}
