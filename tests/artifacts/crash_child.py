@@ -16,10 +16,11 @@ from artifact_support import fast_settings
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.oci.image import OciPlatform
-from corral.artifacts.progress import ArtifactProgress, Phase, ProgressMeter
+from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.requests import BackendRequest
 from corral.artifacts.wiring import build_installer
 from corral.core.backends.build import BuildRef
+from corral.core.transfer import TransferProgress
 from corral.system import SystemClock, SystemIds
 
 WATCHED = ("open", "os.", "shutil.", "fcntl.")
@@ -48,8 +49,8 @@ class Fuse:
         if self.phase == "switch" and "/backends/" in target:
             self.lit = True
 
-    def progress(self, progress: ArtifactProgress) -> None:
-        if self.phase == "download" and progress.phase is Phase.DOWNLOADING:
+    def progress(self, progress: TransferProgress) -> None:
+        if self.phase == "download" and progress.phase == Phase.DOWNLOADING.label:
             self.lit = True
             self._burn()
 

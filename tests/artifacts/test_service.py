@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from artifact_support import Exchange, FakeRegistry, Image, fast_settings, files_layer, leftovers
 
-from corral.artifacts import ArtifactProgress, Artifacts, ArtifactSettings, BackendRequest, CancelToken
+from corral.artifacts import Artifacts, ArtifactSettings, BackendRequest, CancelToken
 from corral.artifacts.disk.locks import held
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.catalogue import Catalogue
 from corral.artifacts.galleries.entries import ModelFile, parse_backends
 from corral.core.backends.build import BuildRef
 from corral.core.backends.variants import index_by_name
+from corral.core.transfer import TransferProgress
 from corral.system import SystemClock, SystemIds
 from harness.waiting import wait_until
 from harness.yardstick import Yardstick, promised
@@ -31,7 +32,7 @@ async def test_the_loop_stays_free_while_an_install_works(registry: FakeRegistry
     image = Image([files_layer({"run.sh": RUN}), *(files_layer({f"f{i}": os.urandom(1_500_000)}) for i in range(4))])
     image.platform = ("linux", "arm64" if os.uname().machine == "aarch64" else "amd64")
     uri = registry.push(image)
-    seen: list[tuple[ArtifactProgress, int]] = []
+    seen: list[tuple[TransferProgress, int]] = []
     longest = 0.0
 
     async def watch() -> None:

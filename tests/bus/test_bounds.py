@@ -18,6 +18,7 @@ from corral.bus.messages import (
     ListedBackend,
     NodeReport,
     OpenRequests,
+    ProgressExtras,
     ReportedProcess,
     TrafficReport,
     decode,
@@ -211,9 +212,26 @@ def test_traffic_of_other_frontends_has_bounds() -> None:
 def test_progress_has_bounds() -> None:
     begin = b'{"op_id":"o","node_id":"n","backend":"b","percentage":1,"corral":'
     with pytest.raises(InvalidInput):
-        decode(begin + b'{"sequence":9223372036854775808,"phase":"p","bytes_done":1}}', InstallProgress)
+        decode(begin + b'{"sequence":9223372036854775808}}', InstallProgress)
     with pytest.raises(InvalidInput):
-        decode(begin + b'{"sequence":1,"phase":"p","bytes_done":1,"rate_bytes_per_s":1e300}}', InstallProgress)
+        decode(begin + b'{"sequence":1,"transfer":{"rate_bytes_per_s":1e300}}}', InstallProgress)
+
+
+@pytest.mark.parametrize(
+    "transfer",
+    [
+        pytest.param({"phase": "p" * 2000}, id="a-long-phase"),
+        pytest.param({"file_name": "f" * 20_000}, id="a-long-file-name"),
+        pytest.param({"bytes_done": -1}, id="a-negative-count"),
+        pytest.param({"bytes_total": 1 << 63}, id="a-count-that-no-store-holds"),
+        pytest.param({"file_index": -1}, id="a-negative-index"),
+        pytest.param({"percentage": 1e9}, id="a-percentage-far-out-of-range"),
+        pytest.param({"eta_s": -1.0}, id="a-negative-time"),
+    ],
+)
+def test_a_transfer_has_bounds(transfer: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        decode(msgspec.json.encode({"sequence": 1, "transfer": transfer}), ProgressExtras)
 
 
 def test_a_manifest_has_a_depth() -> None:

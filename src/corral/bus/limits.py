@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from corral.core.backends.build import BuildRef
 from corral.core.errors import InvalidInput
+from corral.core.transfer import TransferProgress
 
 INT_MOST = (1 << 63) - 1
 DEPTH_MOST = 32
@@ -28,8 +29,11 @@ BUCKETS_MOST = 64
 Count = Annotated[int, Meta(ge=0, le=INT_MOST)]
 Slot = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
-Amount = Annotated[float, Meta(ge=0, le=1e18)]
-Percentage = Annotated[float, Meta(ge=-1e6, le=1e6)]
+AMOUNT_MOST = 1e18
+PERCENTAGE_MOST = 1e6
+
+Amount = Annotated[float, Meta(ge=0, le=AMOUNT_MOST)]
+Percentage = Annotated[float, Meta(ge=-PERCENTAGE_MOST, le=PERCENTAGE_MOST)]
 """Clamped where it is shown: some workers count past their own total."""
 
 NAME_MOST = 1024
@@ -82,6 +86,21 @@ def check_build(build: BuildRef) -> None:
         raise ValueError(f"the build's manifest has more than {LONG_TEXT_MOST} characters")
     if build.manifest:
         check_depth(msgspec.json.decode(build.manifest))
+
+
+def check_transfer(transfer: TransferProgress) -> None:
+    """The same for progress. Raises ValueError."""
+    if len(transfer.phase) > NAME_MOST or len(transfer.file_name) > TEXT_MOST:
+        raise ValueError("a text of the progress is too long")
+    if not abs(transfer.percentage) <= PERCENTAGE_MOST:
+        raise ValueError("the percentage is out of range")
+    counts = (transfer.bytes_done, transfer.bytes_total, transfer.file_index, transfer.total_files)
+    if any(count is not None and not 0 <= count <= INT_MOST for count in counts):
+        raise ValueError("a count of the progress is out of range")
+    if any(
+        amount is not None and not 0 <= amount <= AMOUNT_MOST for amount in (transfer.rate_bytes_per_s, transfer.eta_s)
+    ):
+        raise ValueError("rate or remaining time of the progress is out of range")
 
 
 def check_depth(document: Any, most: int = DEPTH_MOST) -> None:

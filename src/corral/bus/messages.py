@@ -31,11 +31,13 @@ from corral.bus.limits import (
     Text,
     Texts,
     check_build,
+    check_transfer,
     read_message,
     without_nul,
 )
 from corral.core.backends.build import BuildRef
 from corral.core.nodes.history import TrafficShare
+from corral.core.transfer import TransferProgress
 
 # Requests
 
@@ -357,16 +359,12 @@ class LogsReply(msgspec.Struct, frozen=True, omit_defaults=True):
 class ProgressExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: Count
     """Counts from 1; a lower one than the last received is stale."""
-    phase: Name
-    bytes_done: Count
-    bytes_total: Count | None = None
-    file_index: Count | None = None
-    """The file in transfer, counted from 1."""
-    total_files: Count | None = None
-    rate_bytes_per_s: Amount | None = None
-    eta_s: Amount | None = None
+    transfer: TransferProgress = TransferProgress()
     last: bool = False
     error: LongText = ""
+
+    def __post_init__(self) -> None:
+        check_transfer(self.transfer)
 
 
 class InstallProgress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -379,6 +377,13 @@ class InstallProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     total: Name = ""
     phase: Name = ""
     corral: ProgressExtras | None = None
+
+    @property
+    def transfer(self) -> TransferProgress:
+        """The whole value from a Corral worker; from a LocalAI worker, what its own fields say."""
+        if self.corral is not None:
+            return self.corral.transfer
+        return TransferProgress(phase=self.phase, file_name=self.file_name, percentage=self.percentage)
 
 
 class StagingStatus(msgspec.Struct, frozen=True):

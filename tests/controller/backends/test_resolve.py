@@ -13,7 +13,8 @@ from corral.artifacts.errors import SourceUnavailable
 from corral.artifacts.galleries.entries import parse_backends
 from corral.artifacts.oci.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
-from corral.controller.backends.resolve import ResolvedBackend, Resolver, spec_of
+from corral.controller.backends.resolve import LookupLimits, Resolver, spec_of
+from corral.core.backends.build import ResolvedBackend
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Unfit, Unresolved, index_by_name
 from corral.core.errors import NotFound
@@ -86,21 +87,21 @@ async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() 
     a, gpu, arm = found[NodeId("a")], found[NodeId("gpu")], found[NodeId("arm")]
     assert isinstance(a, ResolvedBackend)
     assert a.build.name == "cpu-echo"
-    assert a.uris == (f"oci://registry.test/echo@{DIGEST}", f"oci://mirror.test/echo@{DIGEST}")
+    assert a.build.uris == (f"oci://registry.test/echo@{DIGEST}", f"oci://mirror.test/echo@{DIGEST}")
     assert isinstance(gpu, ResolvedBackend)
     assert gpu.build.name == "cuda12-echo"
     assert isinstance(arm, Unfit)
     assert arm.reason == "cpu-echo has no build for linux/arm64; it has builds for linux/amd64"
     assert sorted(registry.asked) == ["registry.test/echo:cpu", "registry.test/echo:cuda12"]
     spec = spec_of(a, reference="echo", galleries="[]")
-    assert (spec.name, spec.digest, spec.version, spec.uris) == ("cpu-echo", DIGEST, "1.0", a.uris)
+    assert (spec.build, spec.build.version) == (a.build, "1.0")
 
 
 async def test_a_mirror_names_the_version_when_the_source_is_away_and_nobody_is_an_error() -> None:
     resolver = Resolver(Galleries(), Registry(away="registry.test"), NothingKept())
     found = (await resolver.resolve("ours@cpu-echo", [node("a")]))[NodeId("a")]
     assert isinstance(found, ResolvedBackend)
-    assert found.digest == DIGEST
+    assert found.build.digest == DIGEST
     with pytest.raises(SourceUnavailable):
         await resolver.resolve("cuda12-echo", [node("gpu", capability="nvidia")])
 
@@ -131,7 +132,11 @@ async def test_what_was_looked_up_once_is_known_to_every_frontend_while_the_regi
     assert isinstance(gpu, ResolvedBackend)
     known = before[NodeId("g")]
     assert isinstance(known, ResolvedBackend)
-    assert (gpu.uris, gpu.digest, gpu.unconfirmed) == (known.uris, DIGEST, "registry.test does not answer.")
+    assert (gpu.build.uris, gpu.build.digest, gpu.unconfirmed) == (
+        known.build.uris,
+        DIGEST,
+        "registry.test does not answer.",
+    )
     native = await elsewhere.recall("native", nodes)
     assert isinstance(native[NodeId("a")], ResolvedBackend)
     assert isinstance(native[NodeId("arm")], Unfit), "which platforms there are is known as well"
@@ -184,12 +189,9 @@ class SlowRegistry(Registry):
         return pin
 
 
-async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("corral.controller.backends.resolve.ANSWERS_WITHIN_S", 0.01)
+async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before() -> None:
     registry = SlowRegistry()
-    resolver = Resolver(Galleries(), registry, NothingKept())
+    resolver = Resolver(Galleries(), registry, NothingKept(), LookupLimits(answer_s=0.01))
     asked = [
         asyncio.create_task(resolver.recall("native", [node("a")])),
         asyncio.create_task(
@@ -203,13 +205,9 @@ async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
     assert len(registry.asked) == 2
 
 
-async def test_an_answer_that_came_late_counts_for_whoever_asks_next(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corral.controller.backends.resolve.ANSWERS_WITHIN_S", 0.01)
-    monkeypatch.setattr("corral.controller.backends.resolve.UNKNOWN_WITHIN_S", 0.02)
+async def test_an_answer_that_came_late_counts_for_whoever_asks_next(stores: Stores) -> None:
     registry = SlowRegistry()
-    resolver = Resolver(Galleries(), registry, stores.kept_builds)
+    resolver = Resolver(Galleries(), registry, stores.kept_builds, LookupLimits(answer_s=0.01, unknown_s=0.02))
     for _ in range(2):
         assert isinstance((await resolver.recall("native", [node("a")]))[NodeId("a")], Unresolved)
     registry.answers.set()
@@ -233,4 +231,4 @@ async def test_what_a_frontend_finds_again_replaces_what_another_has_kept_since(
     registry.away = "registry.test"
     found = (await theirs.recall("native", [node("a")]))[NodeId("a")]
     assert isinstance(found, ResolvedBackend)
-    assert found.digest == DIGEST
+    assert found.build.digest == DIGEST

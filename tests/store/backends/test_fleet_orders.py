@@ -23,6 +23,7 @@ from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Op
 from corral.core.backends.policies import Ensure, OnDrift, PolicyChange
 from corral.core.errors import Conflict, InvalidInput, OutcomeUnknown
 from corral.core.nodes.node import Node
+from corral.core.transfer import TransferProgress
 from corral.store.backends.create_operation import AdmissionStore
 from corral.store.backends.intents import IntentClaim, Result
 from corral.store.backends.operations import Places
@@ -447,9 +448,14 @@ async def test_a_new_attempt_begins_from_nothing_and_one_that_is_taken_over_goes
 
     async def far(sequence: int, percentage: float) -> None:
         progress = NodeProgress(
-            node_id=node.id, node_name="", status=NodeProgressStatus.DOWNLOADING, phase="downloading",
-            file_name="layer", bytes_done=95, bytes_total=100, percentage=percentage, sequence=sequence,
-        )  # fmt: skip
+            node_id=node.id,
+            node_name="",
+            status=NodeProgressStatus.DOWNLOADING,
+            transfer=TransferProgress(
+                phase="downloading", file_name="layer", bytes_done=95, bytes_total=100, percentage=percentage
+            ),
+            sequence=sequence,
+        )
         await stores.operations.save_progress([(job, progress)])
 
     async def shown() -> NodeProgress:
@@ -459,11 +465,11 @@ async def test_a_new_attempt_begins_from_nothing_and_one_that_is_taken_over_goes
     await far(9, 95.0)
     await rig.advance(16)
     (taken_over,) = await claim(stores, "fe-2")
-    assert (await shown()).percentage == 95.0
+    assert (await shown()).transfer.percentage == 95.0
     await end(stores, taken_over, AttemptRejected("no space left"))
     await rig.advance(16)
     await claim(stores)
     begun = await shown()
-    assert (begun.percentage, begun.bytes_done, begun.phase, begun.file_name) == (0.0, None, "", "")
+    assert begun.transfer == TransferProgress()
     await far(1, 3.0)
-    assert (await shown()).percentage == 3.0
+    assert (await shown()).transfer.percentage == 3.0

@@ -13,15 +13,15 @@ from corral.bus.messages import InstallProgress, ProgressExtras, decode, encode
 from corral.bus.subjects import EVERY_PROGRESS, progress_subject, sender_of
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus
-from corral.core.backends.progress import ProgressNews, after_worker, is_after_worker, merge_progress
+from corral.core.backends.progress import after_worker, is_after_worker, merge_progress
 from corral.core.errors import CorralError, InvalidInput
 from corral.core.nodes.node import NodeId
+from corral.core.transfer import TransferProgress
 from corral.system import Clock
 
 log = structlog.get_logger()
 
 KIND = "progress"
-SAVE_EVERY_S = 2.0
 FORGET_AFTER_S = 120.0
 OPERATIONS_MOST = 1000
 
@@ -37,8 +37,17 @@ class ProgressStore(Protocol):
 
 
 class LiveProgress:
-    def __init__(self, *, bus: ProgressBus, store: ProgressStore, refused: RefusedMessages, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        bus: ProgressBus,
+        store: ProgressStore,
+        refused: RefusedMessages,
+        clock: Clock,
+        save_every_s: float = 2.0,
+    ) -> None:
         self._bus, self._store, self._refused, self._clock = bus, store, refused, clock
+        self._save_every_s = save_every_s
         self._operations: dict[str, dict[NodeId, NodeProgress]] = {}
         self._received_s: dict[str, float] = {}
         self._ours: set[tuple[str, NodeId]] = set()
@@ -89,7 +98,7 @@ class LiveProgress:
             self._ended[1].discard(key)
         nodes = self._operations.setdefault(progress.op_id, {})
         known = nodes.get(key[1]) or NodeProgress(node_id=key[1], node_name="", status=NodeProgressStatus.DOWNLOADING)
-        merged = merge_progress(known, news_of(progress))
+        merged = merge_progress(known, extras.sequence if extras is not None else None, progress.transfer)
         if merged is known:
             return
         nodes[key[1]] = merged
@@ -105,7 +114,7 @@ class LiveProgress:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(SAVE_EVERY_S)
+            await asyncio.sleep(self._save_every_s)
             self._forget()
             with suppress(CorralError):  # progress may be lost: the next message has more
                 await self.save()
@@ -140,23 +149,10 @@ class LiveProgress:
 
 async def publish_progress(bus: ProgressBus, clock: Clock, operation_id: str, node_id: NodeId, phase: str) -> None:
     """Publishes a frontend's own step after the worker's, in the same form, to every frontend."""
-    extras = ProgressExtras(sequence=after_worker(clock.now_ms()), phase=phase, bytes_done=0)
+    transfer = TransferProgress(phase=phase, percentage=100.0, bytes_done=0)
+    extras = ProgressExtras(sequence=after_worker(clock.now_ms()), transfer=transfer)
     news = InstallProgress(
         op_id=operation_id, node_id=node_id, backend="", percentage=100.0, phase=phase, corral=extras
     )
     with suppress(CorralError):  # progress may be lost: the outcome is written
         await bus.publish(progress_subject(node_id, operation_id), encode(news))
-
-
-def news_of(progress: InstallProgress) -> ProgressNews:
-    extras = progress.corral
-    return ProgressNews(
-        sequence=extras.sequence if extras is not None else None,
-        phase=extras.phase if extras is not None else progress.phase,
-        file_name=progress.file_name,
-        percentage=progress.percentage,
-        bytes_done=extras.bytes_done if extras is not None else None,
-        bytes_total=extras.bytes_total if extras is not None else None,
-        rate_bytes_per_s=extras.rate_bytes_per_s if extras is not None else None,
-        eta_s=extras.eta_s if extras is not None else None,
-    )

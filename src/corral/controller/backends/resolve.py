@@ -26,14 +26,17 @@ from corral.core.backends.variants import Chosen, Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
 from corral.core.nodes.node import Node, NodeId
 
-ANSWER_WITHIN_S = 5.0
-"""How long a load or a correction waits for a registry before it uses the last known answer."""
-UNKNOWN_WITHIN_S = 20.0
-"""The same if there is no earlier answer."""
-LATE_ANSWER_S = 120.0
-"""How long an answer is used that came after everybody had stopped waiting."""
-UNREACHABLE_S = 15.0
-"""How long an unreachable source is not asked again."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupLimits:
+    answer_s: float = 5.0
+    """How long a load or a correction waits for a registry before it uses the last known answer."""
+    unknown_s: float = 20.0
+    """The same if there is no earlier answer."""
+    late_s: float = 120.0
+    """How long an answer is used that came after everybody had stopped waiting."""
+    unreachable_s: float = 15.0
+    """How long an unreachable source is not asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +82,11 @@ _decode_kept = msgspec.json.Decoder(KeptBuild).decode
 
 
 class Resolver:
-    def __init__(self, catalogues: Catalogues, pins: Pins, kept: KeptBuilds) -> None:
+    def __init__(
+        self, catalogues: Catalogues, pins: Pins, kept: KeptBuilds, limits: LookupLimits | None = None
+    ) -> None:
         self._catalogues, self._pins, self._kept = catalogues, pins, kept
+        self._limits = limits or LookupLimits()
         self._asking: dict[_Source, tuple[float, asyncio.Task[Pin]]] = {}
         """Running lookups, and when they began."""
         self._late: dict[_Source, tuple[float, Pin]] = {}
@@ -191,7 +197,7 @@ class Resolver:
         requests: dict[str, BackendRequest | CorralError] = {}
         for choice in {one for one in chosen.values() if isinstance(one, Chosen)}:
             requests[choice.name] = self._request(catalogue.chosen_entry(reference, choice))
-        pins = await self._ask_all(requests, ANSWER_WITHIN_S if kept else None)
+        pins = await self._ask_all(requests, self._limits.answer_s if kept else None)
         before = await self._read_kept(reference) if kept and any(map(_is_unreachable, pins.values())) else {}
 
         def last_known(node: Node, name: str) -> KeptBuild | None:
@@ -201,7 +207,7 @@ class Resolver:
         choices = [(node, one.name) for node in nodes if isinstance(one := chosen[node.id], Chosen)]
         unknown = {name for node, name in choices if _is_unreachable(pins[name]) and last_known(node, name) is None}
         if kept:
-            pins |= await self._ask_all({name: requests[name] for name in unknown}, UNKNOWN_WITHIN_S)
+            pins |= await self._ask_all({name: requests[name] for name in unknown}, self._limits.unknown_s)
         found: dict[NodeId, BuildResolution | Unresolved] = {}
         fresh: dict[str, KeptBuild] = {}
         for node in nodes:
@@ -227,10 +233,10 @@ class Resolver:
         nodes = list(nodes)
         request = BackendRequest(build=BuildRef(name=name, uris=(uri,), alias=alias))
         reference = f"{uri} as {name} alias {alias}"
-        pin = await self._ask(request, ANSWER_WITHIN_S if kept else None)
+        pin = await self._ask(request, self._limits.answer_s if kept else None)
         known = (await self._read_kept(reference)).get("") if kept and _is_unreachable(pin) else None
         if kept and known is None:
-            pin = await self._ask(request, UNKNOWN_WITHIN_S) if _is_unreachable(pin) else pin
+            pin = await self._ask(request, self._limits.unknown_s) if _is_unreachable(pin) else pin
         if isinstance(pin, Pin):
             resolved = _resolved(request, pin, f"{uri} was requested")
             await self._save(reference, {"": KeptBuild(resolved=resolved, platforms=pin.platforms)})
@@ -323,10 +329,10 @@ class Resolver:
             return
         error = asking.exception()
         if isinstance(error, CorralError) and _is_unreachable(error):
-            self._unreachable[source] = now_s + UNREACHABLE_S, error
-        elif error is None and now_s - since_s >= ANSWER_WITHIN_S:
+            self._unreachable[source] = now_s + self._limits.unreachable_s, error
+        elif error is None and now_s - since_s >= self._limits.answer_s:
             self._late = {one: late for one, late in self._late.items() if late[0] > now_s}
-            self._late[source] = now_s + LATE_ANSWER_S, asking.result()
+            self._late[source] = now_s + self._limits.late_s, asking.result()
 
     async def _pin(self, request: BackendRequest) -> Pin:
         """The first source that answers decides the version; its mirrors must have the same."""

@@ -1,13 +1,14 @@
 """An operation: one requested change, with its progress on every node. Its state follows from the nodes' states."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from corral.core.backends.intents import BackendSpec, IntentState, NextStep, Verb
 from corral.core.backends.policies import PolicyChange
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Skipped, Target
+from corral.core.transfer import TransferProgress
 
 
 class NodeProgressStatus(StrEnum):
@@ -55,14 +56,9 @@ class NodeProgress:
     node_name: str
     status: NodeProgressStatus
     error: str = ""
-    phase: str = ""
-    file_name: str = ""
-    bytes_done: int | None = None
-    bytes_total: int | None = None
-    percentage: float = 0.0
-    rate_bytes_per_s: float | None = None
-    eta_s: float | None = None
+    transfer: TransferProgress = field(default_factory=TransferProgress)
     sequence: int = 0
+    """Of the message that `transfer` came with."""
     variant: str = ""
     digest: str = ""
     attempts: int = 0
@@ -104,7 +100,7 @@ class Operation:
         if self.state is OperationState.COMPLETED:
             return 100.0
         counted = [node for node in self.nodes if node.status is not NodeProgressStatus.NOT_APPLICABLE]
-        return sum(node.percentage for node in counted) / len(counted) if counted else 0.0
+        return sum(node.transfer.percentage for node in counted) / len(counted) if counted else 0.0
 
     @property
     def is_retrying(self) -> bool:

@@ -364,8 +364,8 @@ async def _insert_nodes(tx: Tx, admission: Admission, orders: Sequence[NewIntent
     ]
     left_out = [(skip.node_id, skip.node_name, "not_applicable", skip.reason, "", "") for skip in admission.skipped]
     await tx.execute_many(
-        "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest, phase,"
-        " file_name, percentage, sequence, attempts, changed_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, '', '', 0, 0, 0, now_ms())",
+        "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest,"
+        " transfer, sequence, attempts, changed_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, '', 0, 0, now_ms())",
         [(admission.id, *values) for values in (*ordered, *left_out)],
     )

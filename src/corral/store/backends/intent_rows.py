@@ -145,8 +145,8 @@ async def show_ended(tx: Tx, ends: Iterable[tuple[str, str]], *, status: NodePro
     for operation_id, nodes in ended.items():
         ids = in_list(nodes)
         await tx.execute(
-            "UPDATE operation_nodes SET status = $2, error = $3, next_attempt_at = NULL, rate_bytes_per_s = NULL,"  # noqa: S608
-            " eta_s = NULL, changed_at = now_ms()"
+            "UPDATE operation_nodes SET status = $2, error = $3, next_attempt_at = NULL,"  # noqa: S608
+            " changed_at = now_ms()"
             f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=4)})",
             operation_id,
             status.value,

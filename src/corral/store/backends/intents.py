@@ -402,8 +402,7 @@ async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
     for operation_id, nodes in started.items():
         ids = in_list(nodes)
         await tx.execute(
-            "UPDATE operation_nodes SET sequence = 0, phase = '', file_name = '', bytes_done = NULL,"  # noqa: S608
-            " bytes_total = NULL, percentage = 0, rate_bytes_per_s = NULL, eta_s = NULL"
+            "UPDATE operation_nodes SET sequence = 0, transfer = ''"  # noqa: S608
             " WHERE status NOT IN ('downloading', 'running_on_worker') AND operation_id = $1"
             f" AND node_id IN ({places(len(ids), first=2)})",
             operation_id,
@@ -449,8 +448,7 @@ async def _write_results(tx: Tx, results: Sequence[Result], higher: Mapping[str,
         alike.setdefault((result.step, result.intent.operation_id), []).append(result.intent)
     for (step, operation_id), intents in alike.items():
         await _write_step(tx, step, [intent.id for intent in intents])
-        last_phase = "ready" if intents[0].verb.ensures_presence else ""
-        await _show_step(tx, step, operation_id, [intent.node_id for intent in intents], last_phase)
+        await _show_step(tx, step, operation_id, [intent.node_id for intent in intents])
 
 
 async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
@@ -476,21 +474,18 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
     )
 
 
-async def _show_step(tx: Tx, step: NextStep, operation_id: str, nodes: Iterable[str], last_phase: str) -> None:
+async def _show_step(tx: Tx, step: NextStep, operation_id: str, nodes: Iterable[str]) -> None:
     ids = in_list(nodes)
     await tx.execute(
         "UPDATE operation_nodes SET status = $2, error = $3, attempts = $4,"  # noqa: S608
         " next_attempt_at = CASE WHEN $5 > 0 THEN now_ms() + $5 ELSE NULL END,"
-        " percentage = CASE WHEN $2 = 'success' THEN 100 ELSE percentage END,"
-        " phase = CASE WHEN $2 = 'success' THEN $7 ELSE phase END, eta_s = NULL, rate_bytes_per_s = NULL,"
         " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, changed_at = now_ms()"
-        f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=8)})",
+        f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=7)})",
         operation_id,
         status_after(step).value,
         step.error,
         step.attempts,
         int(step.due_in_s * 1000) if step.state.live else 0,
         step.digest,
-        last_phase,
         *ids,
     )

@@ -22,6 +22,7 @@ from corral.store.backends.intent_rows import (
 from corral.store.backends.operation_rows import (
     SELECT_OPERATION,
     encode_target,
+    encode_transfer,
     read_asker_rows,
     read_operation_row,
     read_progress_rows,
@@ -109,9 +110,9 @@ class OperationStore:
                 cause,
             )
             await tx.execute(
-                "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest, phase,"
-                " file_name, percentage, sequence, attempts, changed_at)"
-                " VALUES ($1, $2, $3, 'success', '', $4, $5, '', '', 100, 0, 0, now_ms())",
+                "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest,"
+                " transfer, sequence, attempts, changed_at)"
+                " VALUES ($1, $2, $3, 'success', '', $4, $5, '', 0, 0, now_ms())",
                 operation_id,
                 node_id,
                 node_name,
@@ -279,7 +280,7 @@ class OperationStore:
             )
             await tx.execute_many(
                 "UPDATE operation_nodes SET status = 'queued', error = '', attempts = 0, next_attempt_at = NULL,"
-                " phase = '', file_name = '', bytes_done = NULL, bytes_total = NULL, percentage = 0, sequence = 0,"
+                " transfer = '', sequence = 0,"
                 " changed_at = now_ms() WHERE operation_id = $1 AND node_id = $2",
                 [(operation_id, intent.node_id) for intent in chosen],
             )
@@ -303,13 +304,7 @@ class OperationStore:
                 operation_id,
                 node.node_id,
                 node.sequence,
-                node.phase,
-                node.file_name,
-                node.bytes_done,
-                node.bytes_total,
-                node.percentage,
-                node.rate_bytes_per_s,
-                node.eta_s,
+                encode_transfer(node.transfer),
             )
             for operation_id, node in progress
         ]
@@ -319,8 +314,7 @@ class OperationStore:
         async def body(tx: Tx) -> None:
             await lock_operations(tx, [str(row[0]) for row in rows])
             await tx.execute_many(
-                "UPDATE operation_nodes SET sequence = $3, phase = $4, file_name = $5, bytes_done = $6,"
-                " bytes_total = $7, percentage = $8, rate_bytes_per_s = $9, eta_s = $10, changed_at = now_ms()"
+                "UPDATE operation_nodes SET sequence = $3, transfer = $4, changed_at = now_ms()"
                 " WHERE operation_id = $1 AND node_id = $2 AND sequence < $3"
                 " AND status IN ('downloading', 'running_on_worker')",
                 rows,
