@@ -10,7 +10,7 @@ import structlog
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.engine.database import CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict, conflict_delay_s
-from corral.store.engine.migrations import apply_migrations
+from corral.store.engine.migrations import apply_migrations, read_migrations
 from corral.system import Clock, Ids
 
 T = TypeVar("T")
@@ -253,7 +253,7 @@ class PostgresDatabase:
             # Looked up as a statement would: a function of that name elsewhere in the database is not ours.
             if await tx.fetch_one("SELECT 1 AS found WHERE to_regprocedure('now_ms()') IS NOT NULL") is None:
                 await tx.execute(_NOW_MS)
-            applied = await apply_migrations(tx, self.dialect)
+            applied = await apply_migrations(tx, self, read_migrations(self.dialect))
             if then is not None:
                 await then(tx)
             return [migration.name for migration in applied]
