@@ -242,7 +242,9 @@ async def test_a_schema_of_a_newer_version_is_left_as_it_is(database: Database, 
 
 
 ADDS_A_TABLE = Migration(2, "adds_a_table", ("CREATE TABLE added (id TEXT PRIMARY KEY)",))
-FAILS_HALFWAY = Migration(3, "fails_halfway", ("CREATE TABLE half (id TEXT PRIMARY KEY)", "ALTER TABLE nowhere ADD n TEXT"))
+FAILS_HALFWAY = Migration(
+    3, "fails_halfway", ("CREATE TABLE half (id TEXT PRIMARY KEY)", "ALTER TABLE nowhere ADD n TEXT")
+)
 
 
 async def test_only_the_missing_migrations_are_applied_in_order(database: Database, rig: Rig) -> None:

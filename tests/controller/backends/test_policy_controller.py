@@ -22,7 +22,7 @@ from corral.system import SystemClock, SystemIds
 from harness.databases import Rig
 from harness.fleet_store import admission, healthy
 from harness.waiting import until, wait_until_async
-from store.backends.test_fleet_orders import claim, end
+from store.backends.test_intents import claim, end
 
 JOINERS = 60
 
@@ -33,7 +33,7 @@ async def nothing() -> None:
 
 @asynccontextmanager
 async def keeping(stores: Stores, registry: Registry) -> AsyncIterator[None]:
-    ids, resolver = SystemIds(), Resolver(Galleries(), registry, stores.kept_builds)
+    ids, resolver = SystemIds(), Resolver(Galleries(), registry, stores.resolved_builds)
     fleet = Fleet(stores=stores, resolver=resolver, ids=ids, on_change=nothing)
     desired = PolicyReconciler(
         holder="fe",
@@ -116,7 +116,7 @@ async def test_of_what_a_returning_machine_needs_deletes_are_ordered_first(store
 async def test_a_machine_that_joins_while_the_registry_is_away_gets_what_its_policy_meant_before(
     stores: Stores,
 ) -> None:
-    await Resolver(Galleries(), Registry(), stores.kept_builds).resolve("native", [await healthy(stores, "first")])
+    await Resolver(Galleries(), Registry(), stores.resolved_builds).resolve("native", [await healthy(stores, "first")])
     joiner = await healthy(stores, "joiner")
     await stores.observed.record([told(joiner)])
     await set_policy(stores, "native", Ensure.PRESENT)

@@ -122,12 +122,12 @@ async def test_a_name_nobody_has_is_not_found() -> None:
 async def test_what_was_looked_up_once_is_known_to_every_frontend_while_the_registry_is_away(stores: Stores) -> None:
     nodes = [node("a"), node("arm", platform="linux/arm64")]
     registry = Registry()
-    before = await Resolver(Galleries(), registry, stores.kept_builds).resolve(
+    before = await Resolver(Galleries(), registry, stores.resolved_builds).resolve(
         "cuda12-echo", [node("g", capability="nvidia")]
     )
-    await Resolver(Galleries(), registry, stores.kept_builds).resolve("native", nodes)
+    await Resolver(Galleries(), registry, stores.resolved_builds).resolve("native", nodes)
     registry.away = "registry.test"
-    elsewhere = Resolver(Galleries(), registry, stores.kept_builds)
+    elsewhere = Resolver(Galleries(), registry, stores.resolved_builds)
     gpu = (await elsewhere.recall("cuda12-echo", [node("other", capability="nvidia")]))[NodeId("other")]
     assert isinstance(gpu, ResolvedBackend)
     known = before[NodeId("g")]
@@ -160,8 +160,8 @@ async def test_a_silent_registry_is_not_asked_by_every_load_in_turn() -> None:
 
 
 async def test_while_a_gallery_cannot_be_read_its_names_mean_what_they_meant(stores: Stores) -> None:
-    await Resolver(Galleries(), Registry(), stores.kept_builds).resolve("echo", [node("a")])
-    unread = Resolver(Galleries(unread=True), Registry(), stores.kept_builds)
+    await Resolver(Galleries(), Registry(), stores.resolved_builds).resolve("echo", [node("a")])
+    unread = Resolver(Galleries(unread=True), Registry(), stores.resolved_builds)
     found = await unread.recall("echo", [node("a"), node("gpu", capability="nvidia")])
     assert isinstance(found[NodeId("a")], ResolvedBackend)
     assert isinstance(found[NodeId("gpu")], Unresolved)
@@ -207,7 +207,7 @@ async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
 
 async def test_an_answer_that_came_late_counts_for_whoever_asks_next(stores: Stores) -> None:
     registry = SlowRegistry()
-    resolver = Resolver(Galleries(), registry, stores.kept_builds, LookupLimits(answer_s=0.01, unknown_s=0.02))
+    resolver = Resolver(Galleries(), registry, stores.resolved_builds, LookupLimits(answer_s=0.01, unknown_s=0.02))
     for _ in range(2):
         assert isinstance((await resolver.recall("native", [node("a")]))[NodeId("a")], Unresolved)
     registry.answers.set()
@@ -219,12 +219,12 @@ async def test_an_answer_that_came_late_counts_for_whoever_asks_next(stores: Sto
     registry.answers.clear()
     assert await known()
     assert len(registry.asked) == 1
-    assert list(await stores.kept_builds.read("native")) == ["default"], "and every frontend knows it"
+    assert list(await stores.resolved_builds.read("native")) == ["default"], "and every frontend knows it"
 
 
 async def test_what_a_frontend_finds_again_replaces_what_another_has_kept_since(stores: Stores) -> None:
     registry = Registry()
-    ours, theirs = (Resolver(Galleries(), registry, stores.kept_builds) for _ in range(2))
+    ours, theirs = (Resolver(Galleries(), registry, stores.resolved_builds) for _ in range(2))
     for resolver, digest in ((ours, DIGEST), (theirs, "sha256:" + "b" * 64), (ours, DIGEST)):
         registry.digest = digest
         await resolver.resolve("native", [node("a")])

@@ -40,7 +40,6 @@ def intent(**fields: object) -> Intent:
         verb=Verb.INSTALL,
         generation=7,
         operation_id="o",
-        wave=0,
         spec=BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", digest="sha256:new")),
         state=S.RUNNING,
         newest=True,

@@ -14,7 +14,7 @@ from corral.store.engine.database import Body, Database, Row, Tx
 from corral.store.stores import Stores
 from harness.databases import Rig
 from harness.fleet_store import admission, healthy
-from store.backends.test_fleet_orders import claim, end
+from store.backends.test_intents import claim, end
 
 OLD, NEW = "sha256:old", "sha256:new"
 T = TypeVar("T")
@@ -210,5 +210,5 @@ async def test_retrying_a_cancelled_upgrade_ends_the_rollbacks_hold_again_but_no
 
 async def test_a_build_is_kept_as_whoever_asked_last_found_it(stores: Stores) -> None:
     for build in ("one", "two", "one"):
-        await stores.kept_builds.save("echo", {"default": build})
-        assert await stores.kept_builds.read("echo") == {"default": build}
+        await stores.resolved_builds.save("echo", {"default": build})
+        assert await stores.resolved_builds.read("echo") == {"default": build}

@@ -144,7 +144,7 @@ async def test_claims_that_are_renewed(
     stores, _, _ = orders
     claims = await stores.intents.claim("fe", lease_s=15, limit=10)
     ids = sorted(claim.intent.id for claim in claims)
-    rig.run_sql(f"UPDATE intents SET wave = 1 WHERE id = '{ids[0]}'")  # now the last one in the table
+    rig.run_sql(f"UPDATE intents SET fence = fence WHERE id = '{ids[0]}'")  # now the last one in the table
     renewer = Stores(await rig.open())
     connection = await connect(rig)
     try:

@@ -108,7 +108,7 @@ async def test_a_localai_worker_that_calls_from_elsewhere_is_refused_and_shown_o
     for address in ("10.0.0.5", "10.0.0.5", "10.0.0.6"):
         assert (await beat(stores, go, node, told_from=address)).denied
     marked = await stores.nodes.read_one(node.id)
-    assert "come from 10.0.0.5, while it registered from 2001:db8:0:1::5" in (marked.conflict_message or "")
+    assert "come from 10.0.0.5, but the node registered from 2001:db8:0:1::5" in (marked.conflict_message or "")
     await rig.advance(60)
     assert (await beat(stores, go, node, told_from="10.0.0.5")).denied
     again = await stores.nodes.read_one(node.id)

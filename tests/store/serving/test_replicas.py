@@ -250,8 +250,8 @@ async def test_a_load_whose_place_was_given_away_hears_it_when_it_renews_its_lea
     need = Need(model="tiny", measured_bytes={"cpu": GIB})
     replica = await stores.load_claims.reserve(job, need, await decide(stores, need), nobody, ids=IDS)
     await stores.load_claims.renew(job, lease_s=60)
-    await stores.replicas.want_stopped([replica.id], why="unloaded by ann")
-    with pytest.raises(Conflict, match="given away"):
+    await stores.replicas.request_stop([replica.id], why="unloaded by ann")
+    with pytest.raises(Conflict, match="was revoked"):
         await stores.load_claims.renew(job, lease_s=60)
     assert await stores.load_jobs.is_there(job.id)
 
@@ -312,7 +312,7 @@ async def test_a_load_that_an_edit_overtook_does_not_become_a_route(stores: Stor
     job = await start(stores)
     await reserve(stores, job)
     await stores.models.save(TINY + "threads: 2\n", "ann")
-    with pytest.raises(Conflict, match="changed while it was loaded"):
+    with pytest.raises(Conflict, match="changed while it was loading"):
         await stores.load_claims.finish(job, loaded())
 
 
@@ -358,7 +358,7 @@ async def test_only_healthy_matching_nodes_are_routed_to_and_every_change_moves_
 async def test_a_stop_is_an_order_that_is_repeated_until_the_node_confirms(stores: Stores, rig: Rig) -> None:
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
-    await stores.replicas.want_stopped([replica.id], why="unloaded")
+    await stores.replicas.request_stop([replica.id], why="unloaded")
     assert await routed(stores) == []
     [claimed] = await stores.replicas.claim_stops()
     assert await stores.replicas.claim_stops() == [], "one frontend at a time"
@@ -411,17 +411,17 @@ async def test_a_node_is_told_what_was_taken_from_it_and_its_successor_is_anothe
 async def test_a_process_that_its_node_ended_itself_is_not_given_away(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
-    await stores.replicas.want_stopped([replica.id], why="idle")
+    await stores.replicas.request_stop([replica.id], why="idle")
     await stores.replicas.stopped(replica)
     assert (await stores.replicas.read_shares())[1] == {}
 
 
 async def test_footprints_only_grow(stores: Stores) -> None:
     for peak in (100, 300, 200):
-        await stores.load_memory.note_peaks({FootprintKey("m", "r", "d", "cpu"): peak})
-    await stores.load_memory.note_peaks({FootprintKey("m", "r", "d2", "nvidia"): 50})
-    assert await stores.load_memory.read_peaks("m", "r") == {"cpu": 300, "nvidia": 50}
-    assert await stores.load_memory.read_peaks("m", "other") == {}
+        await stores.footprints.record_peaks({FootprintKey("m", "r", "d", "cpu"): peak})
+    await stores.footprints.record_peaks({FootprintKey("m", "r", "d2", "nvidia"): 50})
+    assert await stores.footprints.read_peaks("m", "r") == {"cpu": 300, "nvidia": 50}
+    assert await stores.footprints.read_peaks("m", "other") == {}
 
 
 async def make_crowded(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica]:
@@ -462,7 +462,7 @@ async def test_nobody_makes_room_who_is_needed_by_now(stores: Stores, reason: st
             await tx.execute("UPDATE replicas SET revision = $1", revision)
 
         await stores.database.write(follow)
-    with pytest.raises(Conflict, match="has to stay"):
+    with pytest.raises(Conflict, match="is needed now"):
         await stores.load_claims.evict(job, need, decision, (lambda _: 1) if reason == "busy" else nobody)
     assert await routed(stores) == ["a"]
 
@@ -509,7 +509,7 @@ async def test_what_a_removed_machine_has_on_its_disk_is_nobodys_any_more(stores
     for node in ("a", "b"):
         await stores.staged_files.note_staged(node, "tiny", "1", 100)
     await stores.nodes.remove("a", actor="ann")
-    await stores.staged_files.want_deleted_with_models()
+    await stores.staged_files.request_deletion_with_models()
     assert [deletion.node_id for deletion in await stores.staged_files.claim_deletions(lease_ms=1000)] == ["b"]
 
 
@@ -517,7 +517,7 @@ async def test_deleting_files_waits_for_the_replica_to_be_gone(stores: Stores) -
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
     await stores.staged_files.note_staged("a", "tiny", replica.revision, 100)
-    await stores.staged_files.want_deleted("tiny")
+    await stores.staged_files.request_deletion("tiny")
     assert await stores.staged_files.claim_deletions(lease_ms=1000) == []
     await stores.replicas.drop([replica.id], why="gone")
     [deletion] = await stores.staged_files.claim_deletions(lease_ms=1000)
@@ -533,7 +533,7 @@ async def test_a_deletion_under_way_is_older_than_every_load_that_gets_its_place
     for node in ("a", "localai"):
         await stores.staged_files.note_staged(node, "tiny", replica.revision, 100, ["tiny.gguf"])
     await stores.models.delete("tiny", "ann")
-    await stores.staged_files.want_deleted("tiny")
+    await stores.staged_files.request_deletion("tiny")
     await stores.replicas.drop([replica.id], why="gone")
     deletions = await stores.staged_files.claim_deletions(lease_ms=1000)
     assert {one.node_id: (one.epoch, one.files) for one in deletions} == {
@@ -675,7 +675,7 @@ async def test_who_has_lost_the_lease_reaps_and_loads_nothing(stores: Stores) ->
     with pytest.raises(Fenced):
         await stores.replicas.drop([replica.id], why="its node is gone", lease=late)
     with pytest.raises(Fenced):
-        await stores.replicas.want_stopped([replica.id], why="too many", lease=late)
+        await stores.replicas.request_stop([replica.id], why="too many", lease=late)
     with pytest.raises(Fenced):
         await stores.replicas.drain([replica.id], why="too many", lease=late)
     with pytest.raises(Fenced):

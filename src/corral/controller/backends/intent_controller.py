@@ -222,7 +222,7 @@ class IntentReconciler:
         starts."""
         shown = [
             (intent, digest_of(intent, backends))
-            for intent, backends in await self._store.read_background()
+            for intent, backends in await self._store.read_unconfirmed()
             if not intent.cancel_requested
             and find_missing(intent, backends, answered=self._is_delete_applied(intent)) is None
         ]

@@ -38,7 +38,7 @@ class Needs:
             selector=selector,
             groups=frozenset(model.config.concurrency_groups),
             weights_bytes=max(sizes) if sizes else None,
-            measured_bytes=await self._stores.load_memory.read_peaks(model.name, model.revision),
+            measured_bytes=await self._stores.footprints.read_peaks(model.name, model.revision),
             staged_on=await self._find_staged(model, staged),
             variant_problems=found.problems,
             to_install_on=found.missing,

@@ -87,7 +87,6 @@ class Intent:
     verb: Verb
     generation: int
     operation_id: str
-    wave: int
     spec: BackendSpec
     state: IntentState
     newest: bool

@@ -124,7 +124,6 @@ class NewIntent:
     node_name: str
     backend: str
     spec: BackendSpec
-    wave: int = 0
     only_if_desired: bool = False
     """For a delete where nothing is installed: created only if an intent to install it came in the meantime."""
     expected_generation: int | None = None
@@ -157,7 +156,6 @@ class Admission:
     """For a rollback without named nodes: what nodes get that join later, for each build."""
     idempotency_key: str | None = None
     request_hash: str = ""
-    plan: str = ""
 
 
 def status_after(step: NextStep) -> NodeProgressStatus:

@@ -60,7 +60,7 @@ class BackendsWiring:
         async def changed() -> None:
             await hint("operations")
 
-        resolver = self.resolver = Resolver(galleries, artifacts, stores.kept_builds)
+        resolver = self.resolver = Resolver(galleries, artifacts, stores.resolved_builds)
         self.builds = FleetBuilds(resolver, stores.version_holds)
         self.fleet = Fleet(
             stores=stores,

@@ -1,4 +1,4 @@
-"""Operation rows and their per-node rows: between the tables and the values."""
+"""Conversion between rows of `operations` and `operation_nodes` and their values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -60,8 +60,8 @@ def encode_transfer(transfer: TransferProgress) -> str:
     return msgspec.json.encode(transfer).decode()
 
 
-async def read_asker_rows(tx: Tx, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """By operation: who asked for it, and when."""
+async def read_requester_rows(tx: Tx, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """By operation: who requested it, and when."""
     ordered = in_list(ids)
     if not ordered:
         return {}

@@ -49,7 +49,7 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
 async def _tell_of_model(stores: Stores, in_flight: InFlight, name: str) -> dict[str, Any]:
     model = await stores.models.read(name)
     jobs = await stores.load_jobs.read_of_model(model.name)
-    setbacks = await stores.setbacks.read(model.name, model.revision)
+    setbacks = await stores.load_backoff.read(model.name, model.revision)
     decisions = await stores.decisions.read(model=model.name)
     records = {record.scheduling.model: record for record in await stores.scheduling.read_all()}
     record = records.get(model.name)
@@ -64,7 +64,7 @@ async def _tell_of_model(stores: Stores, in_flight: InFlight, name: str) -> dict
             for shown in show_replicas(found, in_flight)
         ],
         "loads": [{**loading_object(job.progress()), "cause": job.cause, "attempts": job.attempts} for job in jobs],
-        "footprint_bytes": await stores.load_memory.read_peaks(model.name, model.revision),
+        "footprint_bytes": await stores.footprints.read_peaks(model.name, model.revision),
         "setbacks": [_show_setback(nodes.get(node, node), setback) for node, setback in setbacks.items()],
         "decisions": [show_decision(decision) for decision in decisions],
     }

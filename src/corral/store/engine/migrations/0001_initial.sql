@@ -16,12 +16,12 @@ CREATE TABLE leases (
 );
 
 -- Change counters: a reader compares them to learn whether its copy is outdated.
-CREATE TABLE versions (
+CREATE TABLE change_counters (
   name TEXT PRIMARY KEY,
   value BIGINT NOT NULL
 );
 
-INSERT INTO versions (name, value) VALUES ('models', 0), ('routes', 0);
+INSERT INTO change_counters (name, value) VALUES ('models', 0), ('routes', 0);
 
 CREATE TABLE frontends (
   id TEXT PRIMARY KEY,
@@ -64,7 +64,7 @@ CREATE TABLE join_tokens (
 );
 
 -- The audit log, append-only.
-CREATE TABLE events (
+CREATE TABLE audit_events (
   id {serial_key},
   at BIGINT NOT NULL,
   actor TEXT NOT NULL,
@@ -73,7 +73,7 @@ CREATE TABLE events (
   detail TEXT NOT NULL
 );
 
-CREATE INDEX events_at ON events (at);
+CREATE INDEX audit_events_at ON audit_events (at);
 
 -- Requests and tokens by day (days since 1970), API key, model and node.
 CREATE TABLE usage (
@@ -220,7 +220,6 @@ CREATE TABLE operations (
   generation BIGINT NOT NULL,
   actor TEXT NOT NULL,
   cause TEXT NOT NULL,
-  plan TEXT NOT NULL,
   idempotency_key TEXT,
   request_hash TEXT NOT NULL,
   state TEXT NOT NULL,
@@ -265,7 +264,6 @@ CREATE TABLE intents (
   verb TEXT NOT NULL,
   generation BIGINT NOT NULL,
   operation_id TEXT NOT NULL,
-  wave BIGINT NOT NULL,
   spec TEXT NOT NULL,
   digest TEXT NOT NULL,
   state TEXT NOT NULL,
@@ -293,7 +291,7 @@ CREATE INDEX intents_newest ON intents (node_id, backend) WHERE newest;
 CREATE INDEX intents_history ON intents (node_id, backend, generation);
 CREATE INDEX intents_operation ON intents (operation_id);
 CREATE INDEX intents_claim ON intents (claim_token) WHERE claim_token IS NOT NULL;
-CREATE INDEX intents_background ON intents (node_id) WHERE state = 'unconfirmed';
+CREATE INDEX intents_unconfirmed ON intents (node_id) WHERE state = 'unconfirmed';
 CREATE INDEX intents_stops ON intents (node_id) WHERE stop_requested;
 CREATE INDEX intents_changed_at ON intents (changed_at);
 
@@ -332,7 +330,7 @@ CREATE TABLE version_holds (
 CREATE INDEX version_holds_operation ON version_holds (operation_id);
 
 -- The build each backend reference last resolved to, by node capability: used while a registry or gallery is down.
-CREATE TABLE kept_builds (
+CREATE TABLE resolved_builds (
   reference TEXT NOT NULL,
   capability TEXT NOT NULL,
   build TEXT NOT NULL,
@@ -372,7 +370,7 @@ CREATE TABLE model_revisions (
 CREATE INDEX model_revisions_model ON model_revisions (model, id);
 
 -- Edits that take effect when the first replica of the new revision is ready.
-CREATE TABLE model_pending (
+CREATE TABLE pending_revisions (
   model TEXT PRIMARY KEY,
   replaces TEXT NOT NULL,
   revision TEXT NOT NULL,
@@ -396,7 +394,6 @@ CREATE TABLE scheduling (
   route_policy TEXT NOT NULL,
   balance_abs_threshold BIGINT NOT NULL,
   balance_rel_threshold DOUBLE PRECISION NOT NULL,
-  min_prefix_match DOUBLE PRECISION NOT NULL,
   created_at BIGINT NOT NULL,
   updated_at BIGINT NOT NULL
 );
@@ -458,7 +455,7 @@ CREATE TABLE revoked_processes (
 );
 
 -- Replicas that a rollout stopped before their successors served, because both did not fit into memory.
-CREATE TABLE stopped_first (
+CREATE TABLE stop_first_replicas (
   replica_id TEXT PRIMARY KEY,
   node_id TEXT NOT NULL,
   model TEXT NOT NULL,
@@ -481,8 +478,8 @@ CREATE TABLE load_jobs (
   cause TEXT NOT NULL,
   target_node TEXT,
   replaces TEXT,
-  stops_first_on TEXT,
-  stops_first_backend TEXT,
+  stop_first_node TEXT,
+  stop_first_backend TEXT,
   replica_id TEXT,
   node_id TEXT,
   node_name TEXT NOT NULL,
@@ -520,7 +517,7 @@ CREATE TABLE load_backoff (
 );
 
 -- Why replicas were placed where they are.
-CREATE TABLE decisions (
+CREATE TABLE placement_decisions (
   id {serial_key},
   model TEXT NOT NULL,
   job TEXT NOT NULL,
@@ -531,16 +528,7 @@ CREATE TABLE decisions (
   candidates TEXT NOT NULL
 );
 
-CREATE INDEX decisions_model ON decisions (model, id);
-
-CREATE TABLE model_load_infos (
-  model TEXT PRIMARY KEY,
-  backend TEXT NOT NULL,
-  backend_digest TEXT NOT NULL,
-  load_options TEXT NOT NULL,
-  revision TEXT NOT NULL,
-  loaded_at BIGINT NOT NULL
-);
+CREATE INDEX placement_decisions_model ON placement_decisions (model, id);
 
 -- Measured memory and load time of a model revision by backend build and device.
 CREATE TABLE footprints (
@@ -565,7 +553,7 @@ CREATE TABLE staged_models (
   weights_bytes BIGINT,
   files TEXT NOT NULL,
   staged_at BIGINT NOT NULL,
-  delete_wanted BOOLEAN NOT NULL,
+  delete_requested BOOLEAN NOT NULL,
   delete_attempts BIGINT NOT NULL,
   delete_error TEXT NOT NULL,
   delete_due_at BIGINT NOT NULL,
@@ -578,7 +566,7 @@ CREATE TABLE bucket_weights (
   sha256 TEXT NOT NULL,
   model TEXT NOT NULL,
   file TEXT NOT NULL,
-  noted_at BIGINT NOT NULL,
+  recorded_at BIGINT NOT NULL,
   deleting_until BIGINT NOT NULL,
   delete_attempts BIGINT NOT NULL,
   delete_error TEXT NOT NULL,

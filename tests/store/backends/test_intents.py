@@ -229,7 +229,7 @@ async def test_a_time_out_keeps_attempts_and_failures_spend_them_until_people_mu
     (fourth,) = await claim(stores)
     await end(stores, fourth, AttemptConfirmed())
     assert (await stores.operations.read_one(admitted.id)).state is OperationState.COMPLETED
-    with pytest.raises(InvalidInput, match="nothing to try again"):
+    with pytest.raises(InvalidInput, match="nothing to retry"):
         await stores.operations.retry(admitted.id, node_id=None, actor="me")
 
 
@@ -239,7 +239,7 @@ async def _observing(stores: Stores, node_id: str) -> list[object]:
 
     seen = Observation(node_id=NodeId(node_id), instance="i", epoch=1, sequence=1, backends=(), processes=())
     await stores.observed.record([seen])
-    return list(await stores.intents.read_background())
+    return list(await stores.intents.read_unconfirmed())
 
 
 async def test_cancel_ends_what_waits_and_marks_what_runs(stores: Stores) -> None:
@@ -289,7 +289,7 @@ async def test_a_retry_leaves_alone_what_a_newer_operation_has_replaced(stores: 
     await stores.admission.admit(admission(Verb.DELETE, nodes[0]))
     again = await stores.operations.retry(admitted.id, node_id=None, actor="me")
     assert [(node.node_name, node.status.value) for node in again.nodes] == [("a", "cancelled"), ("b", "queued")]
-    with pytest.raises(Conflict, match="wanted of a; ask anew"):
+    with pytest.raises(Conflict, match="on a; start a new operation"):
         await stores.operations.retry(admitted.id, node_id=nodes[0].id, actor="me")
 
 
@@ -310,7 +310,7 @@ async def test_what_failed_and_is_tried_again_is_not_called_running_and_cancel_k
         await rig.advance(11)
         (second,) = await claim(stores)
         assert (await stores.operations.read_one(admitted.id)).is_retrying
-    with pytest.raises(Conflict, match="cancel it to give it up"):
+    with pytest.raises(Conflict, match="cancel it to stop the retries"):
         await stores.operations.dismiss(admitted.id, actor="me")
     await stores.operations.cancel(admitted.id, actor="me")
     if at_it_again:
@@ -346,7 +346,7 @@ async def test_orders_nobody_can_carry_out_are_ended_at_the_next_start(stores: S
     await stores.database.migrate(prune_intents)
     operation = await stores.operations.read_one(admitted.id)
     shown = {node.node_name: (node.status.value, node.error) for node in operation.nodes}
-    assert shown == {"a": ("cancelled", "the node is no longer part of the fleet"), "b": ("queued", "")}
+    assert shown == {"a": ("cancelled", "the node was removed from the cluster"), "b": ("queued", "")}
     (left,) = await claim(stores)
     await end(stores, left, AttemptConfirmed())
     assert (await stores.operations.read_one(admitted.id)).state is OperationState.CANCELLED
@@ -436,7 +436,7 @@ async def test_an_order_that_a_newer_one_excludes_under_another_name_is_not_retr
             step = plan_next(one.intent, AttemptRejected("disk full"), draw=0.0, limits=RetryLimits(attempts=1))
             await stores.intents.record([Result(one.intent, step)])
     await stores.admission.admit(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")))
-    with pytest.raises(Conflict, match="a newer operation has replaced"):
+    with pytest.raises(Conflict, match="a newer operation supersedes"):
         await stores.operations.retry(installed.id, node_id=node.id, actor="me")
     retried = await stores.operations.retry(installed.id, node_id=None, actor="me")
     assert {shown.node_name: shown.status.value for shown in retried.nodes} == {"a": "error", "b": "queued"}
