@@ -38,7 +38,7 @@ async def test_what_a_write_did_is_there_for_everyone_when_it_returns(database: 
     assert await read_thing(await rig.open(), "a") == 1
 
 
-async def test_a_body_that_raises_leaves_nothing_and_its_own_error_is_told(database: Database) -> None:
+async def test_a_body_that_raises_leaves_nothing_and_its_own_error_is_raised(database: Database) -> None:
     async def body(tx: Tx) -> None:
         await tx.execute("INSERT INTO things (id, n) VALUES ('a', 1)")
         await tx.execute_many("INSERT INTO things (id, n) VALUES ($1, $2)", [("b", 2), ("c", 3)])

@@ -224,7 +224,7 @@ async def test_frontends_are_live_while_they_report(stores: Stores, rig: Rig) ->
     assert await stores.frontends.read_live(within_s=30) == []
 
 
-async def test_a_frontend_that_comes_back_elsewhere_is_told_as_it_is_now(stores: Stores) -> None:
+async def test_a_frontend_that_restarts_elsewhere_is_listed_with_its_new_address(stores: Stores) -> None:
     await stores.frontends.report(id="one", url="http://one", version="1")
     await stores.frontends.report(id="one", url="http://other", version="2")
     [row] = await stores.frontends.read_live(within_s=30)

@@ -32,7 +32,7 @@ async def restored(stores: Stores, node: Node) -> list[Intent]:
     return await stores.intents.read_restored([one for one in newest if one.state is IntentState.CANCELLED])
 
 
-async def test_a_cancel_brings_back_the_order_before_whatever_became_of_that(stores: Stores) -> None:
+async def test_a_cancel_restores_the_previous_intent_whatever_its_result(stores: Stores) -> None:
     finished, waiting = await healthy(stores, "finished"), await healthy(stores, "waiting")
     first = await done(stores, admission(Verb.INSTALL, finished))
     second = (await stores.admission.admit(admission(Verb.INSTALL, waiting))).id
@@ -65,7 +65,7 @@ async def fail(stores: Stores) -> None:
     await end(stores, replace(one, intent=replace(one.intent, attempts=9)), AttemptRejected("the disk is full"))
 
 
-async def test_the_room_on_a_disk_is_noted_when_an_order_has_failed_for_good(stores: Stores) -> None:
+async def test_the_free_disk_space_is_recorded_when_retries_are_exhausted(stores: Stores) -> None:
     node = await healthy(stores, "a", available_disk=5, total_disk=100)
     await stores.admission.admit(admission(Verb.INSTALL, node))
     await fail(stores)
@@ -145,7 +145,7 @@ async def test_a_second_failed_correction_replaces_the_first_one_in_the_list_and
     assert shown == {asked, corrections[1]}
 
 
-async def test_an_open_order_gets_the_version_its_reference_means_now(stores: Stores) -> None:
+async def test_a_pending_intent_gets_the_version_its_reference_resolves_to_now(stores: Stores) -> None:
     node = await healthy(stores, "a")
     operation = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
     [one] = await claim(stores)
@@ -208,7 +208,7 @@ async def test_retrying_a_cancelled_upgrade_ends_the_rollbacks_hold_again_but_no
     assert await held(stores) == ["sha256:older"], "that was decided later"
 
 
-async def test_a_build_is_kept_as_whoever_asked_last_found_it(stores: Stores) -> None:
+async def test_the_last_resolved_build_is_stored(stores: Stores) -> None:
     for build in ("one", "two", "one"):
         await stores.resolved_builds.save("echo", {"default": build})
         assert await stores.resolved_builds.read("echo") == {"default": build}

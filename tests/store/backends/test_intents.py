@@ -93,7 +93,7 @@ async def test_many_frontends_admit_the_same_key_at_once_and_there_is_one_operat
     assert await states(stores) == [("install", "pending")]
 
 
-async def test_a_newer_order_replaces_an_older_one_and_the_older_ones_holder_cannot_write(stores: Stores) -> None:
+async def test_a_newer_intent_replaces_an_older_one_and_the_older_ones_holder_cannot_write(stores: Stores) -> None:
     node = await healthy(stores, "a")
     install = await stores.admission.admit(admission(Verb.INSTALL, node))
     (held,) = await claim(stores)
@@ -108,7 +108,7 @@ async def test_a_newer_order_replaces_an_older_one_and_the_older_ones_holder_can
     assert (deleted.state, deleted.nodes[0].phase) == (OperationState.COMPLETED, ""), "what is gone is not ready"
 
 
-async def test_contradicting_orders_at_once_leave_one_live_intent(stores: Stores, rig: Rig) -> None:
+async def test_contradicting_operations_at_once_leave_one_live_intent(stores: Stores, rig: Rig) -> None:
     node = await healthy(stores, "a")
     others = [Stores(await rig.open()) for _ in range(3)]
     verbs = [Verb.INSTALL, Verb.DELETE, Verb.UPGRADE]
@@ -126,7 +126,7 @@ BUILD = BackendSpec(reference="cpu-echo", build=BuildRef(name="cpu-echo", alias=
 
 
 @pytest.mark.parametrize("delete_is_newer", [True, False])
-async def test_a_newer_order_replaces_what_it_excludes_under_another_name(
+async def test_a_newer_intent_replaces_what_it_excludes_under_another_name(
     stores: Stores, delete_is_newer: bool
 ) -> None:
     node = await healthy(stores, "a")
@@ -145,7 +145,7 @@ async def test_a_newer_order_replaces_what_it_excludes_under_another_name(
     assert {one.intent.operation_id for one in await claim(stores)} == {newer.id, other.id}
 
 
-async def test_a_wish_made_true_again_gives_way_to_what_came_meanwhile_under_another_name(stores: Stores) -> None:
+async def test_a_correction_gives_way_to_a_newer_intent_under_another_name(stores: Stores) -> None:
     node = await healthy(stores, "a")
     await stores.admission.admit(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")))
     (deleted,) = await claim(stores)
@@ -159,7 +159,7 @@ async def test_a_wish_made_true_again_gives_way_to_what_came_meanwhile_under_ano
     assert await states(stores) == [("delete", "succeeded"), ("install", "pending")]
 
 
-async def test_a_delete_is_read_with_what_was_asked_for_since(stores: Stores) -> None:
+async def test_a_delete_is_read_with_later_installs(stores: Stores) -> None:
     node = await healthy(stores, "a")
     unlike = BackendSpec(reference="other", build=BuildRef(name="other"))
     await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", spec=BUILD))
@@ -323,7 +323,7 @@ async def test_what_failed_and_is_tried_again_is_not_called_running_and_cancel_k
     assert (await stores.operations.cancel(admitted.id, actor="me")).was_over
 
 
-async def test_a_wish_for_all_replaces_every_wish_for_some(stores: Stores) -> None:
+async def test_a_policy_for_all_nodes_replaces_every_policy_with_a_selector(stores: Stores) -> None:
     def change(ensure: Ensure, on_drift: OnDrift | None = None, **selector: str) -> PolicyChange:
         return PolicyChange(selector=selector, ensure=ensure, spec=BackendSpec(reference="echo"), on_drift=on_drift)
 
@@ -339,7 +339,7 @@ async def test_a_wish_for_all_replaces_every_wish_for_some(stores: Stores) -> No
     assert await stores.policies.read_all() == []
 
 
-async def test_orders_nobody_can_carry_out_are_ended_at_the_next_start(stores: Stores) -> None:
+async def test_intents_nobody_can_carry_out_are_ended_at_the_next_start(stores: Stores) -> None:
     nodes = [await healthy(stores, name) for name in ("a", "b")]
     admitted = await stores.admission.admit(admission(Verb.INSTALL, *nodes))
     await stores.nodes.remove(nodes[0].id, actor="me")
@@ -399,7 +399,7 @@ async def test_history_is_cleared_and_the_audit_log_stays(stores: Stores) -> Non
     assert await actions(stores, "echo") == ["backend.delete"]
 
 
-async def test_the_audit_log_tells_the_machines_of_an_operation_and_only_the_first_of_many(stores: Stores) -> None:
+async def test_the_audit_log_names_the_nodes_of_an_operation_and_only_the_first_of_many(stores: Stores) -> None:
     nodes = [await healthy(stores, f"n{number:02}") for number in range(12)]
     admitted = await stores.admission.admit(admission(Verb.INSTALL, *reversed(nodes)))
     few = await stores.admission.admit(admission(Verb.INSTALL, nodes[1], nodes[0], backend="beside"))
@@ -414,7 +414,7 @@ async def test_the_audit_log_tells_the_machines_of_an_operation_and_only_the_fir
     assert (retried.action, retried.detail) == ("operation.retried", what | {"nodes": first[1:2], "node_count": 1})
 
 
-async def test_an_order_in_the_background_is_due_when_its_worker_was_restarted(stores: Stores) -> None:
+async def test_an_unconfirmed_intent_is_due_when_its_worker_was_restarted(stores: Stores) -> None:
     node = await healthy(stores, "a")
     await stores.admission.admit(admission(Verb.INSTALL, node))
     (held,) = await claim(stores)
@@ -428,7 +428,7 @@ async def test_an_order_in_the_background_is_due_when_its_worker_was_restarted(s
     assert again.epoch == held.epoch + 1
 
 
-async def test_an_order_that_a_newer_one_excludes_under_another_name_is_not_retried(stores: Stores) -> None:
+async def test_an_intent_that_a_newer_one_excludes_under_another_name_is_not_retried(stores: Stores) -> None:
     node, other = await healthy(stores, "a"), await healthy(stores, "b")
     installed = await stores.admission.admit(admission(Verb.INSTALL, node, other, backend="cpu-echo", spec=BUILD))
     for _ in range(LIMITS.attempts):

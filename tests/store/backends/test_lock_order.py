@@ -110,7 +110,7 @@ async def test_results_one_of_which_needs_a_higher_generation(orders: tuple[Stor
     await meet(rig, ALL[:1], ALL[1:], lambda: stores.intents.record(results))
 
 
-async def test_an_order_that_replaces_others_of_several_operations(
+async def test_an_intent_that_replaces_others_of_several_operations(
     orders: tuple[Stores, str, list[str]], rig: Rig
 ) -> None:
     """One of them has ended, and is being retried."""

@@ -65,7 +65,7 @@ async def test_a_beat_is_timed_by_the_stores_clock_and_changes_no_status(stores:
     assert (after.status, after.changed_at) == (node.status, node.changed_at)
 
 
-async def test_a_machine_that_waits_for_approval_may_beat(stores: Stores) -> None:
+async def test_a_node_that_waits_for_approval_may_send_heartbeats(stores: Stores) -> None:
     node = await register(stores, M)
     assert (await beat(stores, M, node)).accepted
 
@@ -155,7 +155,7 @@ async def test_a_condition_makes_a_node_unhealthy_until_a_beat_comes_without_it(
     assert news == ["node.conditions", "node.conditions"], "when it began and when it ended, not in between"
 
 
-async def test_a_condition_ends_with_the_process_that_told_it(stores: Stores) -> None:
+async def test_a_condition_ends_with_the_process_that_reported_it(stores: Stores) -> None:
     """The next may be of a version that tells none."""
     node = await join(stores, M)
     await stores.registration.beat([M.beat(node, (FULL_DISK,))])

@@ -24,7 +24,7 @@ async def fail_here(stores: Stores, job: LoadJob, error: str = "its disk is full
     return replica.node_id
 
 
-async def test_a_load_that_a_machine_failed_is_due_at_once_for_another(stores: Stores) -> None:
+async def test_a_load_that_failed_on_one_node_is_due_at_once_for_another(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     first = await fail_here(stores, await start(stores))
     job = await claim(stores)
@@ -57,7 +57,7 @@ async def test_a_load_that_all_failed_is_answered_with_the_cause_until_the_first
     assert (twice.failures, twice.until_ms - twice.failed_at_ms) == (2, 10_000)
 
 
-async def test_new_capacity_wakes_what_failed_on_machines_and_nothing_else(stores: Stores) -> None:
+async def test_new_capacity_wakes_loads_that_failed_on_nodes_and_nothing_else(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     await fail_here(stores, await start(stores))
     job = await claim(stores)
@@ -86,7 +86,7 @@ async def test_the_end_of_what_did_not_start_is_no_new_capacity_for_it(stores: S
     assert (await ask(stores, job.revision)).due_at == 1 << 50
 
 
-async def test_setbacks_go_with_an_unload_a_delete_and_time(stores: Stores, rig: Rig) -> None:
+async def test_load_backoff_ends_with_an_unload_a_delete_and_time(stores: Stores, rig: Rig) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     job = await start(stores)
     await fail_here(stores, job)

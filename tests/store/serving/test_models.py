@@ -29,7 +29,7 @@ async def test_a_saved_model_is_read_back_as_it_was_written_by_every_frontend(st
     assert await stores.models.read_all() == [saved]
 
 
-async def test_what_is_not_there_is_not_found_and_near_names_are_told(stores: Stores) -> None:
+async def test_an_unknown_model_is_not_found_and_similar_names_are_suggested(stores: Stores) -> None:
     await stores.models.save(TINY, "ann")
     with pytest.raises(NotFound, match="did you mean tiny"):
         await stores.models.read("tinny")

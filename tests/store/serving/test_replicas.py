@@ -244,7 +244,7 @@ async def test_a_deleted_models_loads_go_with_it_those_that_failed_and_those_und
         await stores.load_claims.fail(late, "bad weights", again_in_s=300, stop=False)
 
 
-async def test_a_load_whose_place_was_given_away_hears_it_when_it_renews_its_lease(stores: Stores) -> None:
+async def test_a_load_whose_replica_was_revoked_learns_it_when_it_renews_its_lease(stores: Stores) -> None:
     await add_nodes(stores, make_node("n1"))
     job = await start(stores)
     need = Need(model="tiny", measured_bytes={"cpu": GIB})
@@ -355,7 +355,7 @@ async def test_only_healthy_matching_nodes_are_routed_to_and_every_change_moves_
     assert await stores.replicas.read_version() == version + 6
 
 
-async def test_a_stop_is_an_order_that_is_repeated_until_the_node_confirms(stores: Stores, rig: Rig) -> None:
+async def test_a_stop_is_retried_until_the_node_confirms(stores: Stores, rig: Rig) -> None:
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
     await stores.replicas.request_stop([replica.id], why="unloaded")
@@ -381,7 +381,9 @@ async def test_last_used_only_moves_forward(stores: Stores, rig: Rig) -> None:
     assert row.last_used == replica.last_used + 90_000
 
 
-async def test_a_node_is_told_what_was_taken_from_it_and_its_successor_is_another(stores: Stores, rig: Rig) -> None:
+async def test_a_node_learns_which_processes_were_revoked_and_successors_are_not_among_them(
+    stores: Stores, rig: Rig
+) -> None:
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
     version, shares = await stores.replicas.read_shares()
@@ -408,7 +410,7 @@ async def test_a_node_is_told_what_was_taken_from_it_and_its_successor_is_anothe
     assert shares == {"a": NodeShare(lost={"other#0": other.generation})}, "what was lost long ago is forgotten"
 
 
-async def test_a_process_that_its_node_ended_itself_is_not_given_away(stores: Stores) -> None:
+async def test_a_process_that_its_node_ended_itself_is_not_revoked(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
     await stores.replicas.request_stop([replica.id], why="idle")
@@ -425,7 +427,7 @@ async def test_footprints_only_grow(stores: Stores) -> None:
 
 
 async def make_crowded(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica]:
-    """A machine whose memory an idle replica has, and a load that needs it."""
+    """A node whose memory an idle replica uses, and a load that needs it."""
     await add_nodes(stores, make_node("a", available_ram=GIB, last_heartbeat=10**15))
     idle = await serve(stores)
 
@@ -480,7 +482,7 @@ async def test_a_replica_that_is_away_is_no_spare_one(stores: Stores) -> None:
     assert [held.evictable for room in rooms for held in room.replicas] == [False, False]
 
 
-async def test_of_a_large_herd_a_decision_keeps_the_best_and_counts_the_others(stores: Stores) -> None:
+async def test_in_a_large_cluster_a_decision_keeps_the_best_nodes_and_counts_the_others(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     job = await start(stores)
     [room] = (await stores.replicas.read_fleet(nobody)).rooms
@@ -504,7 +506,7 @@ async def test_of_a_large_herd_a_decision_keeps_the_best_and_counts_the_others(s
     ]
 
 
-async def test_what_a_removed_machine_has_on_its_disk_is_nobodys_any_more(stores: Stores) -> None:
+async def test_files_on_a_removed_node_are_forgotten(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     for node in ("a", "b"):
         await stores.staged_files.note_staged(node, "tiny", "1", 100)
@@ -527,7 +529,7 @@ async def test_deleting_files_waits_for_the_replica_to_be_gone(stores: Stores) -
 
 
 async def test_a_deletion_under_way_is_older_than_every_load_that_gets_its_place_after_it(stores: Stores) -> None:
-    """Its worker compares the two, so an order that was long on its way takes no file of a model added again."""
+    """Its worker compares the two, so a late command deletes no file of a model that was added again."""
     await add_nodes(stores, make_node("a", epoch=7), make_node("localai", instance=None))
     replica = await serve(stores)
     for node in ("a", "localai"):
@@ -557,7 +559,7 @@ async def test_scheduling_is_kept_as_it_was_given(stores: Stores) -> None:
     assert await stores.scheduling.read_all() == []
 
 
-async def test_what_was_wanted_of_a_model_goes_with_it(stores: Stores) -> None:
+async def test_scheduling_of_a_model_is_deleted_with_it(stores: Stores) -> None:
     await stores.models.save(TINY, "ann")
     await stores.scheduling.save(Scheduling(model="tiny", min_replicas=2), actor="ann", ids=IDS)
     await stores.scheduling.note_action("tiny")
@@ -655,7 +657,7 @@ async def test_requests_load_no_more_than_the_maximum(stores: Stores) -> None:
     assert asked == LoadPatience("no more than 1 may run, and a does not run it any more")
 
 
-async def test_a_load_asked_for_since_the_count_is_one_of_the_missing(stores: Stores) -> None:
+async def test_a_load_requested_since_the_count_is_one_of_the_missing(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     stored = await stores.models.save(TINY, "ann")
     await stores.load_jobs.ask("tiny", stored.revision, cause="a request", ids=IDS)
@@ -666,7 +668,7 @@ async def test_a_load_asked_for_since_the_count_is_one_of_the_missing(stores: St
 
 
 async def test_who_has_lost_the_lease_reaps_and_loads_nothing(stores: Stores) -> None:
-    """INV-32: a controller that slept through its lease has an old picture of the herd."""
+    """INV-32: a controller that slept through its lease has an outdated view of the cluster."""
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
     late = await stores.leases.hold("replicas", "f1", ttl_s=0.0)
