@@ -128,13 +128,13 @@ INSERT INTO nodes (id, name, node_type, approved, drain_requested, worker_draini
   bus_answered, bus_failures, bus_no_responders, created_at, changed_at)
 SELECT 'node-' || n, 'node-' || n, 'backend', true, false, false, 'live', '', 0, '', '', 'hash-' || n, 1, 1, '{{}}',
   '{{}}', true, 0, false, now_ms(), now_ms() FROM generate_series(1, {NODES}) AS n;
-INSERT INTO operations (id, verb, backend, element, target, generation, actor, cause, plan, request_hash, state,
+INSERT INTO operations (id, verb, backend, reference, target, generation, actor, cause, request_hash, state,
   cancel_requested, error, created_at, changed_at)
-SELECT 'op-' || b, 'install', 'b' || b, 'b' || b, '{{}}', b, 'bench', 'request', '', '', 'running', false, '', now_ms(),
+SELECT 'op-' || b, 'install', 'b' || b, 'b' || b, '{{}}', b, 'bench', 'request', '', 'running', false, '', now_ms(),
   now_ms() FROM generate_series(1, {INTENTS // NODES}) AS b;
-INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, wave, wish, digest, state, live, newest,
+INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, spec, digest, state, live, newest,
   attempts, due_at, last_error, cancel_requested, fence, lease_until, created_at, changed_at)
-SELECT 'i-' || n || '-' || b, 'node-' || n, 'b' || b, 'install', b, 'op-' || b, 0, '{{"element":"x"}}', '', 'pending',
+SELECT 'i-' || n || '-' || b, 'node-' || n, 'b' || b, 'install', b, 'op-' || b, '{{"reference":"x"}}', '', 'pending',
   true, true, 0, CASE WHEN n <= {DUE} AND b = 1 THEN now_ms() ELSE now_ms() + 3600000 END, '', false, 0, 0, now_ms(),
   now_ms() FROM generate_series(1, {NODES}) AS n, generate_series(1, {INTENTS // NODES}) AS b;
 ANALYZE;
@@ -151,14 +151,14 @@ async def controller_pass(url: str, fill: Callable[[], object]) -> None:
     for round_ in range(6):
         began = time.perf_counter()
         await stores.intents.read_held("bench")
-        await stores.intents.read_background()
+        await stores.intents.read_unconfirmed()
         claims = await stores.intents.claim(f"bench-{round_}", lease_s=15, limit=256)
         await stores.intents.finish_idle()
         times.append(time.perf_counter() - began)
         claimed = max(claimed, len(claims))
         await stores.intents.release(f"bench-{round_}")
     await database.close()
-    print(f"a pass over {INTENTS} orders, {claimed} due    first {times[0] * 1e3:.0f} ms,", end=" ")
+    print(f"a pass over {INTENTS} intents, {claimed} due   first {times[0] * 1e3:.0f} ms,", end=" ")
     print(f"then {statistics.median(times[1:]) * 1e3:.0f} ms (limit 250 ms)")
 
 
@@ -198,8 +198,8 @@ def main() -> None:
             with suppress(Exception):
                 frontend.stop()
             nats.stop()
-        url = postgres.create("orders")
-        asyncio.run(controller_pass(url, lambda: postgres.run_sql("orders", FILL)))
+        url = postgres.create("intents")
+        asyncio.run(controller_pass(url, lambda: postgres.run_sql("intents", FILL)))
         postgres.stop()
 
 

@@ -16,11 +16,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from corral.artifacts.cancel import CancelToken
+from corral.artifacts.content.manifest import Manifest, encode_manifest
 from corral.artifacts.content.versions import InstalledVersion
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.progress import OnProgress, ProgressMeter
 from corral.artifacts.requests import BackendRequest
-from corral.artifacts.settings import ArtifactSettings, NetworkPolicy, TransferLimits
+from corral.artifacts.settings import ArtifactSettings, NetworkPolicy, Peer, TransferLimits
+from corral.artifacts.signatures import SignaturePolicy
+from corral.core.backends.build import BuildRef
 from corral.system import SystemClock
 
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -307,9 +310,13 @@ def install(
     name: str = "demo",
     cancel: CancelToken | None = None,
     on_progress: OnProgress | None = None,
-    **changes: Any,
+    manifest: Manifest | None = None,
+    signatures: SignaturePolicy | None = None,
+    peers: tuple[Peer, ...] = (),
+    **build: str,
 ) -> InstalledVersion:
-    request = BackendRequest(name=name, uris=uris, **changes)
+    ref = BuildRef(name=name, uris=uris, manifest=encode_manifest(manifest), **build)
+    request = BackendRequest(build=ref, signatures=signatures, peers=peers)
     return installer.install(request, cancel or CancelToken(), ProgressMeter(on_progress, SystemClock(), every_s=0.0))
 
 

@@ -16,9 +16,11 @@ from artifact_support import fast_settings
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.oci.image import OciPlatform
-from corral.artifacts.progress import ArtifactProgress, Phase, ProgressMeter
+from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.requests import BackendRequest
 from corral.artifacts.wiring import build_installer
+from corral.core.backends.build import BuildRef
+from corral.core.transfer import TransferProgress
 from corral.system import SystemClock, SystemIds
 
 WATCHED = ("open", "os.", "shutil.", "fcntl.")
@@ -47,8 +49,8 @@ class Fuse:
         if self.phase == "switch" and "/backends/" in target:
             self.lit = True
 
-    def progress(self, progress: ArtifactProgress) -> None:
-        if self.phase == "download" and progress.phase is Phase.DOWNLOADING:
+    def progress(self, progress: TransferProgress) -> None:
+        if self.phase == "download" and progress.phase == Phase.DOWNLOADING.label:
             self.lit = True
             self._burn()
 
@@ -71,7 +73,7 @@ def run(command: dict[str, Any]) -> None:
     if fuse.phase in ("extract", "rebuild"):
         fuse.lit = True
     meter = ProgressMeter(fuse.progress, SystemClock(), every_s=0.0)
-    request = BackendRequest(name="demo", uris=(command["uri"],))
+    request = BackendRequest(build=BuildRef(name="demo", uris=(command["uri"],)))
     installer.install(request, CancelToken(), meter, force=fuse.phase == "rebuild")
     Path(command["data_dir"], "calls").write_text(str(fuse.count))
 

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from artifact_support import Exchange, FakeRegistry, Image, fast_settings, files_layer, leftovers
 
-from corral.artifacts import ArtifactProgress, Artifacts, ArtifactSettings, BackendRequest, CancelToken
+from corral.artifacts import Artifacts, ArtifactSettings, BackendRequest, CancelToken
 from corral.artifacts.disk.locks import held
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.catalogue import Catalogue
 from corral.artifacts.galleries.entries import ModelFile, parse_backends
+from corral.core.backends.build import BuildRef
 from corral.core.backends.variants import index_by_name
+from corral.core.transfer import TransferProgress
 from corral.system import SystemClock, SystemIds
 from harness.waiting import wait_until
 from harness.yardstick import Yardstick, promised
@@ -30,7 +32,7 @@ async def test_the_loop_stays_free_while_an_install_works(registry: FakeRegistry
     image = Image([files_layer({"run.sh": RUN}), *(files_layer({f"f{i}": os.urandom(1_500_000)}) for i in range(4))])
     image.platform = ("linux", "arm64" if os.uname().machine == "aarch64" else "amd64")
     uri = registry.push(image)
-    seen: list[tuple[ArtifactProgress, int]] = []
+    seen: list[tuple[TransferProgress, int]] = []
     longest = 0.0
 
     async def watch() -> None:
@@ -42,7 +44,7 @@ async def test_the_loop_stays_free_while_an_install_works(registry: FakeRegistry
             await asyncio.sleep(0.005)
 
     async with open_artifacts(settings) as artifacts:
-        request = BackendRequest(name="demo", uris=(uri,))
+        request = BackendRequest(build=BuildRef(name="demo", uris=(uri,)))
         with Yardstick() as yardstick:
             watcher = asyncio.create_task(watch())
             version = await artifacts.install(request, on_progress=lambda p: seen.append((p, threading.get_ident())))
@@ -80,7 +82,8 @@ async def test_cancelling_stops_the_work_and_keeps_or_discards(
     token = CancelToken()
     try:
         await artifacts.__aenter__()
-        work = asyncio.create_task(artifacts.install(BackendRequest(name="demo", uris=(uri,)), cancel=token))
+        request = BackendRequest(build=BuildRef(name="demo", uris=(uri,)))
+        work = asyncio.create_task(artifacts.install(request, cancel=token))
         await asyncio.wait_for(begun.wait(), 60)
         partials = settings.data_dir / "blobs/partial"
         async with asyncio.timeout(60):

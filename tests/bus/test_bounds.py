@@ -18,15 +18,16 @@ from corral.bus.messages import (
     ListedBackend,
     NodeReport,
     OpenRequests,
-    PulseBeat,
+    ProgressExtras,
     ReportedProcess,
+    TrafficReport,
     decode,
     encode,
 )
 from corral.bus.node_api import (
-    decode_beat_sender,
     decode_heartbeat,
     decode_heartbeat_reply,
+    decode_heartbeat_sender,
     decode_register,
     decode_register_reply,
 )
@@ -51,7 +52,7 @@ DECODERS: list[Callable[[bytes], object]] = [
     decode_register,
     decode_register_reply,
     decode_heartbeat,
-    decode_beat_sender,
+    decode_heartbeat_sender,
     decode_heartbeat_reply,
 ]
 
@@ -136,7 +137,7 @@ def test_any_body_of_the_node_api_is_read_or_refused(read: Callable[[bytes], obj
         decode_register: node_api.RegisterRequest,
         decode_register_reply: node_api.RegisterReply,
         decode_heartbeat: node_api.HeartbeatRequest,
-        decode_beat_sender: node_api.BeatSender,
+        decode_heartbeat_sender: node_api.HeartbeatSender,
         decode_heartbeat_reply: node_api.HeartbeatReply,
     }[read]  # type: ignore[index]
     document = data.draw(_fields(kind))
@@ -203,17 +204,34 @@ def test_traffic_of_other_frontends_has_bounds() -> None:
     with pytest.raises(InvalidInput):
         decode(b'{"frontend":"f","sequence":1,"replicas":{"r":-1}}', OpenRequests)
     with pytest.raises(InvalidInput):
-        decode(b'{"frontend":"f","nodes":{"n":{"requests":-5}}}', PulseBeat)
-    good = PulseBeat(frontend="f", requests=2, nodes={"n": TrafficShare(requests=2, failed=0, busy_s=1.5)})
-    assert decode(encode(good), PulseBeat) == good
+        decode(b'{"frontend":"f","nodes":{"n":{"requests":-5}}}', TrafficReport)
+    good = TrafficReport(frontend="f", requests=2, nodes={"n": TrafficShare(requests=2, failed=0, busy_s=1.5)})
+    assert decode(encode(good), TrafficReport) == good
 
 
 def test_progress_has_bounds() -> None:
     begin = b'{"op_id":"o","node_id":"n","backend":"b","percentage":1,"corral":'
     with pytest.raises(InvalidInput):
-        decode(begin + b'{"sequence":9223372036854775808,"phase":"p","bytes_done":1}}', InstallProgress)
+        decode(begin + b'{"sequence":9223372036854775808}}', InstallProgress)
     with pytest.raises(InvalidInput):
-        decode(begin + b'{"sequence":1,"phase":"p","bytes_done":1,"rate_bytes_per_s":1e300}}', InstallProgress)
+        decode(begin + b'{"sequence":1,"transfer":{"rate_bytes_per_s":1e300}}}', InstallProgress)
+
+
+@pytest.mark.parametrize(
+    "transfer",
+    [
+        pytest.param({"phase": "p" * 2000}, id="a-long-phase"),
+        pytest.param({"file_name": "f" * 20_000}, id="a-long-file-name"),
+        pytest.param({"bytes_done": -1}, id="a-negative-count"),
+        pytest.param({"bytes_total": 1 << 63}, id="a-count-that-no-store-holds"),
+        pytest.param({"file_index": -1}, id="a-negative-index"),
+        pytest.param({"percentage": 1e9}, id="a-percentage-far-out-of-range"),
+        pytest.param({"eta_s": -1.0}, id="a-negative-time"),
+    ],
+)
+def test_a_transfer_has_bounds(transfer: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        decode(msgspec.json.encode({"sequence": 1, "transfer": transfer}), ProgressExtras)
 
 
 def test_a_manifest_has_a_depth() -> None:
@@ -222,4 +240,19 @@ def test_a_manifest_has_a_depth() -> None:
         deep = {"a": deep}
     check_depth({"a": [{"b": [1, 2, {"c": "d"}]}]})
     with pytest.raises(InvalidInput, match="deep"):
-        decode(msgspec.json.encode({"manifest": deep}), CommandExtras)
+        decode(msgspec.json.encode({"build": {"manifest": json.dumps(deep)}}), CommandExtras)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param({"name": "n" * 2000}, id="a-long-name"),
+        pytest.param({"uris": ["u" * 20_000]}, id="a-long-source"),
+        pytest.param({"uris": ["u"] * 70_000}, id="many-sources"),
+        pytest.param({"manifest": " " * (1 << 20) + "{}"}, id="a-long-manifest"),
+        pytest.param({"manifest": "no JSON"}, id="a-manifest-that-is-no-JSON"),
+    ],
+)
+def test_a_build_has_bounds(build: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        decode(msgspec.json.encode({"build": build}), CommandExtras)

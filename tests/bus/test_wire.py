@@ -15,18 +15,19 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.node_api import (
-    CorralBeat,
-    CorralClaim,
-    CorralWelcome,
+    HeartbeatExtras,
     HeartbeatRequest,
     NodeFacts,
+    RegisterExtras,
     RegisterReply,
+    RegisterReplyExtras,
     RegisterRequest,
     decode_facts,
     decode_heartbeat,
     decode_register,
     decode_register_reply,
 )
+from corral.core.backends.build import BuildRef
 from corral.core.errors import InvalidInput
 
 REGISTER = (
@@ -117,8 +118,8 @@ def test_unknown_fields_are_ignored_at_every_depth() -> None:
     body |= {"of_tomorrow": [1, {"a": None}]}
     body["corral"] = {"node_key": KEY, "instance": "i", "more": 1, "facts": {"version": "9", "more": {"x": 1}}}
     read = decode_register(json.dumps(body).encode())
-    assert read.corral == CorralClaim(node_key=KEY, instance="i", facts=NodeFacts(version="9"))
-    assert decode_heartbeat(b'{"x":1,"corral":{"instance":"i","y":2}}').corral == CorralBeat(instance="i")
+    assert read.corral == RegisterExtras(node_key=KEY, instance="i", facts=NodeFacts(version="9"))
+    assert decode_heartbeat(b'{"x":1,"corral":{"instance":"i","y":2}}').corral == HeartbeatExtras(instance="i")
     assert decode_register_reply(REGISTERED[:-1] + b',"api_token":"t"}') == decode_register_reply(REGISTERED)
 
 
@@ -134,13 +135,13 @@ def test_a_pending_answer_has_no_credential_fields_at_all() -> None:
 
 
 def test_what_corral_adds_stays_in_its_own_field() -> None:
-    request = RegisterRequest(name="n", address="a:1", corral=CorralClaim(node_key=KEY, instance="i"))
+    request = RegisterRequest(name="n", address="a:1", corral=RegisterExtras(node_key=KEY, instance="i"))
     assert json.loads(encode(request)) == {
         "name": "n",
         "address": "a:1",
         "corral": {"node_key": KEY, "instance": "i"},
     }
-    welcome = CorralWelcome(epoch=3, credential_ttl_s=3600.0)
+    welcome = RegisterReplyExtras(epoch=3, credential_ttl_s=3600.0)
     assert json.loads(encode(welcome)) == {"epoch": 3, "credential_ttl_s": 3600.0}
 
 
@@ -188,7 +189,8 @@ def test_corrals_own_messages_round_trip() -> None:
         assert msgspec.json.decode(encode(message), type=type(message)) == message
 
 
-def test_how_to_start_a_backend_travels_with_the_order() -> None:
+def test_how_to_start_a_backend_travels_with_the_command() -> None:
     manifest = {"protocol": "openai", "start": ["{dir}/server", "--port={port}"], "options": {"threads": ["-t"]}}
-    order = InstallRequest(backend="engine", corral=CommandExtras(uris=["quay.io/a/b"], manifest=manifest))
-    assert decode(encode(order), InstallRequest) == order
+    build = BuildRef(name="cpu-engine", uris=("quay.io/a/b",), manifest=json.dumps(manifest))
+    request = InstallRequest(backend="engine", corral=CommandExtras(build=build))
+    assert decode(encode(request), InstallRequest) == request

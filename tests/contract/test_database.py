@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.store.engine.database import Database, StoreConflict, Tx
-from corral.store.engine.migrations import read_migrations
+from corral.store.engine.migrations import Migration, OutdatedSchema, apply_migrations, read_migrations
 from harness.databases import Rig
 from harness.things import count_up, read_thing, write_thing
 
@@ -37,7 +38,7 @@ async def test_what_a_write_did_is_there_for_everyone_when_it_returns(database: 
     assert await read_thing(await rig.open(), "a") == 1
 
 
-async def test_a_body_that_raises_leaves_nothing_and_its_own_error_is_told(database: Database) -> None:
+async def test_a_body_that_raises_leaves_nothing_and_its_own_error_is_raised(database: Database) -> None:
     async def body(tx: Tx) -> None:
         await tx.execute("INSERT INTO things (id, n) VALUES ('a', 1)")
         await tx.execute_many("INSERT INTO things (id, n) VALUES ($1, $2)", [("b", 2), ("c", 3)])
@@ -224,17 +225,76 @@ async def test_now_ms_follows_the_stores_clock_only(rig: Rig) -> None:
     assert await database.write(body) == before + 90_000
 
 
+HISTORY = "SELECT version, name, checksum, applied_at FROM schema_migrations ORDER BY version"
+
+
 async def test_migrating_again_changes_nothing(database: Database, rig: Rig) -> None:
-    before = rig.run_sql("SELECT version, name, applied_at FROM schema_migrations ORDER BY version")
+    before = rig.run_sql(HISTORY)
     await database.migrate()
-    assert rig.run_sql("SELECT version, name, applied_at FROM schema_migrations ORDER BY version") == before
+    assert rig.run_sql(HISTORY) == before
     assert [row.split("|")[0] for row in before] == [str(one.version) for one in read_migrations(rig.kind)]
 
 
 async def test_a_schema_of_a_newer_version_is_left_as_it_is(database: Database, rig: Rig) -> None:
-    rig.run_sql("INSERT INTO schema_migrations (version, name, applied_at) VALUES (9999, 'tomorrow', 1)")
+    rig.run_sql("INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (9999, 'tomorrow', '', 1)")
     await database.migrate()
     assert rig.run_sql("SELECT name FROM schema_migrations WHERE version = 9999") == ["tomorrow"]
+
+
+ADDS_A_TABLE = Migration(2, "adds_a_table", ("CREATE TABLE added (id TEXT PRIMARY KEY)",))
+FAILS_HALFWAY = Migration(
+    3, "fails_halfway", ("CREATE TABLE half (id TEXT PRIMARY KEY)", "ALTER TABLE nowhere ADD n TEXT")
+)
+
+
+async def test_only_the_missing_migrations_are_applied_in_order(database: Database, rig: Rig) -> None:
+    async def body(tx: Tx) -> list[str]:
+        applied = await apply_migrations(tx, database, [*read_migrations(rig.kind), ADDS_A_TABLE])
+        return [migration.name for migration in applied]
+
+    assert await database.write(body) == ["adds_a_table"]
+    assert await database.write(body) == []
+    assert rig.run_sql("SELECT count(*) FROM added") == ["0"]
+
+
+async def test_a_migration_that_fails_leaves_the_schema_as_it_was(database: Database, rig: Rig) -> None:
+    before = rig.run_sql(HISTORY)
+
+    async def body(tx: Tx) -> None:
+        await apply_migrations(tx, database, [*read_migrations(rig.kind), ADDS_A_TABLE, FAILS_HALFWAY])
+
+    with pytest.raises(Exception, match="nowhere"):
+        await database.write(body)
+    assert rig.run_sql(HISTORY) == before
+    for table in ("added", "half"):
+        with pytest.raises((AssertionError, sqlite3.OperationalError), match=table):
+            rig.run_sql(f"SELECT count(*) FROM {table}")
+    await database.migrate()
+
+
+async def test_a_database_of_the_first_development_versions_is_refused_with_what_to_do(rig: Rig) -> None:
+    """They applied many migrations, and recorded no checksums."""
+    rig.run_sql("CREATE TABLE schema_migrations (version BIGINT PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT)")
+    rig.run_sql("INSERT INTO schema_migrations VALUES (1, 'nodes', 1), (10, 'fleet', 1)")
+    database = await rig.open()
+    with pytest.raises(OutdatedSchema, match="unreleased development version") as caught:
+        await database.migrate()
+    assert database.location in str(caught.value)
+    assert "Remove the file" in str(caught.value) or "Drop the database" in str(caught.value)
+    assert rig.run_sql("SELECT version FROM schema_migrations ORDER BY version") == ["1", "10"]
+
+
+async def test_a_database_whose_migrations_were_edited_since_is_refused(database: Database, rig: Rig) -> None:
+    rig.run_sql("UPDATE schema_migrations SET checksum = 'of another text' WHERE version = 1")
+    with pytest.raises(OutdatedSchema):
+        await database.migrate()
+
+
+def test_comments_and_layout_do_not_change_a_migrations_checksum(kind: str) -> None:
+    (initial, *_) = read_migrations(kind)
+    spaced = tuple(statement.replace("\n", "\n\n   ") for statement in initial.statements)
+    assert Migration(initial.version, initial.name, spaced).checksum == initial.checksum
+    assert not any("--" in statement for statement in initial.statements)
 
 
 START = """

@@ -140,9 +140,7 @@ async def test_the_first_call_after_a_restart_of_the_server_works(rig: Rig, post
     assert await read_thing(database, "thing0") == 2
 
 
-async def test_while_the_server_is_away_every_call_says_so_and_then_works_by_itself(
-    rig: Rig, postgres: Postgres
-) -> None:
+async def test_while_the_server_is_down_every_call_says_so_and_then_works_again(rig: Rig, postgres: Postgres) -> None:
     database = await rig.open(acquire_within_s=1.0)
     await write_thing(database, "a", 1)
     postgres.stop()
@@ -172,7 +170,7 @@ async def test_a_server_killed_in_the_middle_of_a_write_means_not_done(rig: Rig,
     assert rig.run_sql("SELECT count(*) FROM things") == ["0"]
 
 
-async def test_a_store_that_cannot_be_reached_is_named_and_what_to_check_is_told() -> None:
+async def test_a_store_that_cannot_be_reached_is_named_with_what_to_check() -> None:
     with pytest.raises(Unavailable, match=r"the store db: .*Check that PostgreSQL runs there"):
         await PostgresDatabase.connect(
             f"postgresql://corral@127.0.0.1:{free_port()}/x",
@@ -462,12 +460,12 @@ async def test_a_transaction_that_goes_on_after_a_failed_statement_is_not_called
 # Connections are few
 
 
-async def test_when_all_connections_are_taken_the_next_waits_briefly_and_then_is_told(rig: Rig) -> None:
+async def test_when_all_connections_are_taken_the_next_call_waits_briefly_and_then_fails(rig: Rig) -> None:
     database = await rig.open(connections=1, acquire_within_s=0.2)
     release, entered = asyncio.Event(), asyncio.Event()
     holding = asyncio.ensure_future(database.read(held(release, entered)))  # type: ignore[arg-type]
     await entered.wait()
-    told = pytest.raises(Unavailable, match=r"no connection to it became free within 0\.2 s")
+    told = pytest.raises(Unavailable, match=r"no connection became free within 0\.2 s")
     with promised("a brief wait", within_s=2), told:
         await write_thing(database, "a", 1)
     release.set()

@@ -41,7 +41,7 @@ async def test_a_body_that_waits_for_something_else_is_refused_and_leaves_nothin
     for run in (database.write, database.read):
         with pytest.raises((RuntimeError, Unavailable)):
             await run(body)
-    with pytest.raises(RuntimeError, match="waited for something other than the store"):
+    with pytest.raises(RuntimeError, match="awaited something other than the database"):
         await database.write(body)
     assert await read_thing(database, "a") is None
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from corral.core.causes import LAST_WORDS, brief_cause
+from corral.core.causes import LAST_OUTPUT, brief_cause
 
 
 def died(*lines: str) -> str:
-    return f"w1 could not start m: m#0 did not start: exit code 1. {LAST_WORDS}" + "".join(f"\n    {x}" for x in lines)
+    return f"w1 could not start m: m#0 did not start: exit code 1. {LAST_OUTPUT}" + "".join(f"\n    {x}" for x in lines)
 
 
 TRACEBACK = ("Traceback (most recent call last):", '  File "/w/run.py", line 3, in main', "KeyError: 'x'")

@@ -151,7 +151,7 @@ def test_a_worker_that_is_asked_to_stop_leaves_cleanly_and_stays_offline(fleet: 
     assert worker.stop() == 0
     # The last heartbeat is still fresh; that must not bring it back.
     assert admin.nodes()["one"]["status"] == "offline"
-    assert admin.nodes()["one"]["status_reason"] == "left by itself"
+    assert admin.nodes()["one"]["status_reason"] == "deregistered by its worker"
     events = admin.call("GET", "/api/audit").json()
     wait_until(
         lambda: [event for event in admin.call("GET", "/api/audit").json() if event["action"] == "node.left"],
@@ -268,7 +268,7 @@ def test_a_drained_node_stays_drained_over_a_restart_of_its_worker(fleet: Fleet)
 @pytest.mark.parametrize(
     ("what", "environment", "flags", "code", "words"),
     [
-        ("store", {"CORRAL_STORE": "postgresql://corral@127.0.0.1:1/x"}, (), 3, "cannot reach the store"),
+        ("store", {"CORRAL_STORE": "postgresql://corral@127.0.0.1:1/x"}, (), 3, "cannot connect to the store"),
         ("bus", {"CORRAL_BUS": "nats://127.0.0.1:1"}, (), 3, "cannot connect to the message bus"),
         ("seed", {"CORRAL_BUS_ACCOUNT_SEED_FILE": "/nonexistent"}, (), 2, "CORRAL_BUS_ACCOUNT_SEED_FILE"),
         ("duration", {"CORRAL_HEARTBEAT_INTERVAL": "-5s"}, (), 2, "CORRAL_HEARTBEAT_INTERVAL"),

@@ -42,7 +42,7 @@ def test_a_full_disk_is_said_outlasted_and_over_when_there_is_room(small_disk: P
         wait_until(lambda: "is full" in up.program.output(), what="it says that the disk is full", within_s=15)
         made = run_cli("keys", "create", "--name", "x", "--data-dir", str(up.data))
         assert made.returncode != 0
-        assert "Make room" in made.stderr
+        assert "Free space" in made.stderr
         wait_until(lambda: b"full" in call("GET", f"{up.url}/readyz").body, what="it is not ready, and why")
         filler.unlink()
         wait_until(lambda: "has room again" in up.program.output(), what="it says that it is over", within_s=15)

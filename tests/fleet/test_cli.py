@@ -257,7 +257,7 @@ def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: Operation
     assert "trusted_hosts" in told
     assert "state      failed, next attempt in" in told
     assert "(attempt 1 failed, next attempt in" in told
-    assert "cancel it to give it up" in shell.run("ops", "dismiss", job, code=1)
+    assert "cancel it to stop the retries" in shell.run("ops", "dismiss", job, code=1)
     assert shell.json("ops", "retry", job, "--node", "bad", code=1)["jobID"] == job
     shell.run("ops", "cancel", job)
     wait_until(lambda: not shell.json("ops", "list")["operations"] or None, what="it is over", within_s=30)

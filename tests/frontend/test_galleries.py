@@ -84,7 +84,7 @@ def test_each_kind_of_machine_is_told_its_variant_or_why_there_is_none(frontend:
     (gpu_only,) = frontend.admin.call("GET", "/api/backends/available?name=gpu-only").json()["backends"]
     unfit = next(variant for variant in gpu_only["variants"] if variant["capability"] == "default")
     assert unfit["variant"] is None
-    assert unfit["reason"] == "gpu-only has no variant for default; it has some for nvidia"
+    assert unfit["reason"] == "gpu-only has no variant for default; it has variants for nvidia"
     assert frontend.admin.call("GET", "/api/backends/available?name=nothing").status == 404
 
 

@@ -137,7 +137,7 @@ def test_one_nodes_secret_does_not_act_for_another(open_frontend: Any) -> None:
             assert said.status == 403, said.body
         listed = call("GET", f"{open_frontend.url}/api/node/{theirs}/models", key=bearer)
         assert listed.status == 403
-    assert open_frontend.admin.nodes()["theirs"]["status_reason"] != "left by itself"
+    assert open_frontend.admin.nodes()["theirs"]["status_reason"] != "deregistered by its worker"
 
 
 def test_an_outdated_process_is_fenced_and_cannot_say_goodbye_for_its_successor(open_frontend: Any) -> None:

@@ -105,6 +105,6 @@ def test_a_seed_the_bus_does_not_trust_is_called_that(frontend: Any, tmp_path: P
 
 
 async def test_a_bus_that_wants_credentials_says_so(frontend: Any) -> None:
-    with pytest.raises(Unavailable, match="wants credentials, and there are none"):
+    with pytest.raises(Unavailable, match="requires credentials"):
         async with connect_bus(frontend.nats.options(None, inbox="_INBOX.x")):
             pass

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import BackendSpec, Verb
 from corral.core.backends.operations import Admission, NewIntent
 from corral.core.nodes.node import Node
@@ -20,7 +21,7 @@ async def healthy(stores: Stores, name: str, *, localai: bool = False, **claim: 
 
 
 def admission(verb: Verb, *nodes: Node, backend: str = "echo", **fields: Any) -> Admission:
-    spec = fields.pop("spec", BackendSpec(reference=backend, name=backend, digest="sha256:new"))
+    spec = fields.pop("spec", BackendSpec(reference=backend, build=BuildRef(name=backend, digest="sha256:new")))
     return Admission(
         id=fields.pop("id", IDS.uuid()),
         verb=verb,
@@ -28,6 +29,6 @@ def admission(verb: Verb, *nodes: Node, backend: str = "echo", **fields: Any) ->
         reference=backend,
         target=Target(nodes=tuple(node.id for node in nodes)),
         actor="test",
-        orders=tuple(NewIntent(node_id=node.id, node_name=node.name, backend=backend, spec=spec) for node in nodes),
+        intents=tuple(NewIntent(node_id=node.id, node_name=node.name, backend=backend, spec=spec) for node in nodes),
         **fields,
     )

@@ -109,7 +109,7 @@ async def judge(
     """One health pass by the holder of the lease; the statuses that changed, was and is. `as_epoch`: which of a
     node's processes answered, where it was not the current one."""
     lease = more.pop("lease", None) or await hold(stores)
-    now_ms, pulses = await stores.health.read_pulses()
+    now_ms, pulses = await stores.health.read_health_records()
     epochs = {pulse.node_id: pulse.epoch for pulse in pulses} | more.pop("as_epoch", {})
     probes = [
         *(BusProbe(node, True, epoch=epochs.get(node)) for node in answered),

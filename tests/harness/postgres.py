@@ -12,6 +12,7 @@ import pytest
 from harness.ports import free_port
 from harness.waiting import is_listening, wait_until
 
+LOCK_WITHIN_MS = 10_000
 FLAGS = ("fsync=off", "full_page_writes=off", "max_connections=200")
 
 
@@ -100,7 +101,8 @@ class Postgres:
 
     def run_sql(self, database: str, sql: str, *, schema: str = "public") -> str:
         psql = [str(self._binaries / "psql"), "-h", "127.0.0.1", "-p", str(self.port), "-U", "corral", "-d", database]
-        environment = {**os.environ, "PGOPTIONS": f"-c search_path={schema}"}
+        # Called on the event loop, it would wait for ever for a row that a task of the same loop has locked.
+        environment = {**os.environ, "PGOPTIONS": f"-c search_path={schema} -c lock_timeout={LOCK_WITHIN_MS}"}
         done = subprocess.run(
             [*psql, "-v", "ON_ERROR_STOP=1", "-Atqc", sql], capture_output=True, text=True, env=environment
         )

@@ -26,7 +26,7 @@ def test_after_a_restart_with_all_rows_gone_the_minimum_is_restored_with_no_traf
     add_model(admin, shelf, replicas=2)
     before = herd.wait_for_ready("tiny", 2)
     herd.frontends["a"].kill()
-    for memory in ("replicas", "load_jobs", "footprints", "model_load_infos"):
+    for memory in ("replicas", "load_jobs", "footprints"):
         herd.run_sql(f"DELETE FROM {memory}")
     began = time.monotonic()
     herd.start_frontend()

@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ from corral.controller.nodes.health import HealthController
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.wiring import Replication
+from corral.core.backends.build import BuildRef, BuildResolution, ResolvedBackend
+from corral.core.backends.variants import Unresolved
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.presence import Limits
 from corral.core.replicas.scaling import ScalingPace, Scheduling
@@ -32,24 +33,17 @@ CONVERGE_S = 420.0
 """A back-off of five minutes is the longest there is, and a repair may take one more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
-    variant: str = "engine"
-    alias: str = ""
-    digest: str = DIGEST
-    uris: tuple[str, ...] = ("oci://engine",)
-    version: str = "1"
-    sha256: str = ""
-    manifest: str = ""
-    unconfirmed: str = ""
+BUILD = ResolvedBackend(
+    build=BuildRef(name="engine", uris=("oci://engine",), digest=DIGEST, version="1"), reason="the only one"
+)
 
 
 class Builds:
-    async def recall(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
-        return {node.id: Build() for node in nodes}
+    async def recall(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, BuildResolution | Unresolved]:
+        return {node.id: BUILD for node in nodes}
 
     async def find_names(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:
-        return {node.id: frozenset({Build.variant}) for node in nodes}
+        return {node.id: frozenset({BUILD.build.name}) for node in nodes}
 
 
 class NoPeers:

@@ -34,7 +34,7 @@ from corral.artifacts.galleries.catalogue import (
 from corral.artifacts.galleries.entries import BackendEntry, ModelEntry, ResolvedModel
 from corral.artifacts.install.gc import Freed
 from corral.artifacts.install.weights import KeptFile, PlacedFile
-from corral.artifacts.progress import ArtifactProgress, Phase
+from corral.artifacts.progress import Phase
 from corral.artifacts.requests import BackendRequest, ModelFile
 from corral.artifacts.service import Artifacts, Swept
 from corral.artifacts.settings import ArtifactSettings
@@ -44,7 +44,6 @@ __all__ = [
     "LOCALAI_BACKENDS",
     "LOCALAI_LAUNCHER",
     "LOCALAI_MODELS",
-    "ArtifactProgress",
     "ArtifactSettings",
     "Artifacts",
     "BackendEntry",

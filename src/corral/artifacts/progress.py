@@ -3,9 +3,9 @@
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 
+from corral.core.transfer import TransferProgress
 from corral.system import Clock
 
 
@@ -23,21 +23,12 @@ class Phase(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactProgress:
-    phase: Phase
-    file: str
-    bytes_done: int
-    bytes_total: int | None
-    percentage: float
-    rate_bytes_per_s: float
-    eta_s: float | None
-    file_index: int | None = None
-    """Of several files the one that moves now, from 1; layers are not counted."""
-    total_files: int | None = None
+def later_phase(one: str, other: str) -> str:
+    """The one that is passed later."""
+    return max(one, other, key=lambda label: Phase[label.upper()])
 
 
-OnProgress = Callable[[ArtifactProgress], None]
+OnProgress = Callable[[TransferProgress], None]
 
 RATE_WINDOW_S = 5.0
 
@@ -123,7 +114,7 @@ class ProgressMeter:
         self._last_report_s = now_s
         self._report(self._snapshot(now_s))
 
-    def _snapshot(self, now_s: float) -> ArtifactProgress:
+    def _snapshot(self, now_s: float) -> TransferProgress:
         done, total = max(0, self._done), self._total
         if total is not None:
             done = min(done, total)
@@ -134,14 +125,14 @@ class ProgressMeter:
         elif total:
             # 100 is for ready alone: all bytes here is not yet a backend that can start.
             self._percentage = max(self._percentage, min(99.0, 100.0 * done / total))
-        return ArtifactProgress(
-            phase=self._phase,
-            file=self._file,
+        return TransferProgress(
+            phase=self._phase.label,
+            file_name=self._file,
             bytes_done=done,
             bytes_total=total,
             percentage=round(self._percentage, 1),
-            rate_bytes_per_s=rate,
-            eta_s=(total - done) / rate if total is not None and rate > 0 else None,
+            rate_bytes_per_s=round(rate, 1),
+            eta_s=round((total - done) / rate, 1) if total is not None and rate > 0 else None,
             file_index=self._file_index,
             total_files=self._total_files,
         )

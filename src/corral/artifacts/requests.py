@@ -4,31 +4,39 @@ from dataclasses import dataclass
 
 import msgspec
 
-from corral.artifacts.content.manifest import Manifest
-from corral.artifacts.digests import Digest
+from corral.artifacts.content.manifest import Manifest, decode_manifest
+from corral.artifacts.digests import Digest, parse_digest, sha256_digest
 from corral.artifacts.settings import Peer
 from corral.artifacts.signatures import SignaturePolicy
+from corral.core.backends.build import BuildRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRequest:
     """All that an install needs; a retry from this value alone equals the first attempt."""
 
-    name: str
-    uris: tuple[str, ...]
-    """The source, then its mirrors, tried in order."""
-    alias: str = ""
+    build: BuildRef
+    """With a digest, any other version is refused."""
     gallery_url: str = ""
-    version: str = ""
-    sha256: Digest | None = None
-    """Of a plain download, as the gallery promises it."""
-    digest: Digest | None = None
-    """A pin: any other version is refused."""
-    manifest: Manifest | None = None
     signatures: SignaturePolicy | None = None
     """The image has to be signed. Holds for the source and for each of its mirrors."""
     peers: tuple[Peer, ...] = ()
     """Workers that may have its blobs already; asked first, and done without."""
+
+    @property
+    def digest(self) -> Digest | None:
+        """Raises BadReference."""
+        return parse_digest(self.build.digest) if self.build.digest else None
+
+    @property
+    def sha256(self) -> Digest | None:
+        """Raises BadReference."""
+        return sha256_digest(self.build.sha256.removeprefix("sha256:")) if self.build.sha256 else None
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """Raises BadManifest."""
+        return decode_manifest(self.build.manifest) if self.build.manifest else None
 
 
 class ModelFile(msgspec.Struct, frozen=True):

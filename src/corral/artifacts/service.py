@@ -32,13 +32,14 @@ from corral.artifacts.install.gc import Freed, collect_garbage, parts_of
 from corral.artifacts.install.repair import request_again, verify_backend
 from corral.artifacts.install.weights import KeptFile, PlacedFile, install_files, list_files
 from corral.artifacts.oci.pins import Pin, pin_location
-from corral.artifacts.progress import ArtifactProgress, OnProgress, ProgressMeter
+from corral.artifacts.progress import OnProgress, ProgressMeter
 from corral.artifacts.requests import BackendRequest, ModelFile
 from corral.artifacts.settings import ArtifactSettings, GallerySettings, Peer
 from corral.artifacts.signatures import SignaturePolicy
 from corral.artifacts.wiring import build_installer
 from corral.core.backends.variants import Chosen
 from corral.core.models.variants import PickedBuild
+from corral.core.transfer import TransferProgress
 from corral.system import Clock, Ids
 
 Result = TypeVar("Result")
@@ -284,7 +285,7 @@ class Artifacts:
             return ProgressMeter(None, self._clock)
         loop = asyncio.get_running_loop()
 
-        def report(progress: ArtifactProgress) -> None:
+        def report(progress: TransferProgress) -> None:
             loop.call_soon_threadsafe(on_progress, progress)
 
         return ProgressMeter(report, self._clock)

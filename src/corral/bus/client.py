@@ -1,8 +1,8 @@
 """One small client over nats-py.
 
-It mends what would surprise a caller: a denied request or subscription raises here; a handler never blocks the next
-message; replies cannot be read by others; a request ends at once when the connection is lost; a client that the
-server threw out (expired or revoked credential) comes back with a new one.
+It changes what would surprise its users: a denied request or subscription raises here; a handler never blocks the next
+message; others cannot read replies; a request ends at once when the connection is lost; and after the server has closed
+the connection (expired or revoked credential), the client reconnects with a new credential.
 """
 
 import asyncio
@@ -45,12 +45,12 @@ T = TypeVar("T")
 CONNECT_WITHIN_S = 5.0
 CONFIRM_WITHIN_S = 5.0
 CONFIRM_AGAIN_S = 1.0
-# Two pings may stay unanswered, the third is not sent: a frozen server is noticed after 24 s.
+# Two pings may be unanswered; the third is not sent. So a frozen server is detected after 24 s.
 PING_EVERY_S = 8.0
 PINGS_OUTSTANDING = 2
 RECONNECT_WAIT_S = 0.25
 IN_TURN_AT_ONCE = 32
-FAILURES_LOGGED = TokenBucket(most=10, per_s=1 / 6)
+FAILURES_LOGGED = TokenBucket(capacity=10, per_s=1 / 6)
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
 
 
@@ -89,9 +89,9 @@ class BusOptions:
     servers: tuple[str, ...]
     name: str
     inbox: str
-    """What to listen on for replies to our requests; only we may."""
+    """The subject prefix for replies to our requests; only this process may subscribe to it."""
     inbox_for: Callable[[str], str]
-    """From the subject of a request to the prefix of its reply address, which lies below `inbox`."""
+    """Maps the subject of a request to the prefix of its reply address, which is below `inbox`."""
     credentials: CredentialsSource
     ca_file: Path | None = None
     ping_every_s: float = PING_EVERY_S
@@ -101,12 +101,12 @@ class BusOptions:
 def _trust(ca_file: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=str(ca_file))
-    except OSError as error:  # what is no certificate is one too
+    except OSError as error:  # ssl.SSLError for an invalid certificate is one too
         raise InvalidSetting(f"bus_ca_file: cannot use {ca_file}: {error.strerror or error}") from error
 
 
 async def _unless_cancelled(work: Awaitable[T]) -> T:
-    """Under nats-py, `wait_for` forgets a cancel that comes in the same moment as what it waits for."""
+    """Restores a cancellation that nats-py loses when it coincides with the result that its `wait_for` awaits."""
     task = asyncio.current_task()
     assert task is not None, "a coroutine runs in a task"
     before = task.cancelling()
@@ -117,7 +117,7 @@ async def _unless_cancelled(work: Awaitable[T]) -> T:
 
 
 async def _connect(client: Client, options: dict[str, Any], *, within_s: float) -> None:
-    """In a task of its own: nats-py tries for ever, and may miss that it was told to end."""
+    """In its own task: nats-py retries without end and may miss a cancellation."""
     connecting = asyncio.ensure_future(client.connect(**options))
     try:
         done, _ = await asyncio.wait({connecting}, timeout=within_s)
@@ -129,25 +129,25 @@ async def _connect(client: Client, options: dict[str, Any], *, within_s: float) 
 
 
 async def _close(client: Client) -> None:
-    """Its way back to the server ends too, which may have missed that it was told to."""
-    with suppress(Exception):  # nats-py trips over a client that never was connected
+    """Also ends the reconnection task, which may have missed its cancellation."""
+    with suppress(Exception):  # nats-py fails on a client that was never connected
         await client.close()
     if client._reconnection_task is not None:
         await end_tasks([client._reconnection_task])
 
 
 async def _round_trip(client: Client) -> None:
-    """Everything sent before has been taken or refused by the server when this returns.
+    """When this returns, the server has accepted or rejected everything sent before.
 
-    Twice, because nats-py writes a ping at once but subscriptions and messages a moment later: the first ping
-    overtakes them, the second cannot."""
+    Two pings, because nats-py writes a ping at once but subscriptions and messages a moment later: the first ping
+    may overtake them, the second cannot."""
     async with asyncio.timeout(CONFIRM_WITHIN_S):
         await _unless_cancelled(client.flush())
         await _unless_cancelled(client.flush())
 
 
 class Bus:
-    """Made by `connect_bus`, which owns the tasks started here: they end with its block."""
+    """Created by `connect_bus`, which owns the tasks started here: they end with its block."""
 
     def __init__(self, options: BusOptions) -> None:
         self._options = options
@@ -156,27 +156,27 @@ class Bus:
         self._listeners: list[Callable[[], Awaitable[None]]] = []
         self._pending: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
         self._counter = itertools.count(1)
-        # Subjects we may not listen on, in lower case: so nats-py hands us the server's words.
+        # Subjects we may not subscribe to, in lower case, as nats-py passes the server's errors on.
         self._denied: set[str] = set()
-        self._logged = RateLimiter(FAILURES_LOGGED, keys_most=1024)
+        self._logged = RateLimiter(FAILURES_LOGGED, max_keys=1024)
         self._unlogged: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._keeper: asyncio.Task[None] | None = None
-        self._thrown_out = asyncio.Event()
+        self._reconnector: asyncio.Task[None] | None = None
+        self._closed_by_server = asyncio.Event()
         self._confirmed = False
         self._closing = False
-        self._turned_away = False
+        self._unauthorized = False
         self.last_problem = ""
 
     @property
     def connected(self) -> bool:
-        """There is a link, and all we listen on was confirmed on it."""
+        """Whether there is a connection on which the server has confirmed all subscriptions."""
         return self._client is not None and self._client.is_connected and self._confirmed
 
     # Connection
 
     async def open(self) -> None:
-        """Connect, or raise Unavailable with the reason."""
+        """Connects. Raises Unavailable with the reason."""
         client = Client()
         options: dict[str, Any] = {
             "servers": list(self._options.servers),
@@ -194,11 +194,11 @@ class Bus:
         if self._options.ca_file is not None:
             options["tls"] = _trust(self._options.ca_file)
         if self._options.credentials() is not None:
-            # Asked again at every reconnect, so a renewed credential is used from then on.
+            # Called again at every reconnect, so that a renewed credential is used.
             options["user_jwt_cb"] = lambda: bytearray(self._current().jwt.encode())
             options["signature_cb"] = lambda nonce: base64.b64encode(self._current().key.sign(nonce.encode()))
         servers = ", ".join(redact_url(server) for server in self._options.servers)
-        self._turned_away = False
+        self._unauthorized = False
         try:
             await _connect(client, options, within_s=self._options.connect_within_s)
         except (OSError, TimeoutError, nats.errors.Error, ssl.SSLError) as error:
@@ -217,22 +217,22 @@ class Bus:
                 await self._subscribe(service)
             await self.confirm()
         except BaseException:
-            # Not left open: its subscriptions would go on answering beside those of the next one.
+            # Otherwise its subscriptions would answer beside those of the next connection.
             self._client = None
             await _close(client)
             raise
         self._confirmed = True
-        if self._keeper is None:
-            self._keeper = self._spawn(self._keep_open(), name="bus:keep_open")
+        if self._reconnector is None:
+            self._reconnector = self._spawn(self._keep_open(), name="bus:keep_open")
 
     def _unconnected(self, servers: str, why: str) -> str:
-        if not self._turned_away:
+        if not self._unauthorized:
             return (
                 f"cannot connect to the message bus {servers}: {why}. Check that nats-server runs there and that this"
                 " machine reaches it."
             )
         if self._options.credentials() is None:
-            return f"the message bus {servers} wants credentials, and there are none. On a frontend: bus_account_seed."
+            return f"the message bus {servers} requires credentials: set bus_account_seed on the frontend."
         return (
             f"the message bus {servers} does not accept our credential: it was signed with a seed that this nats-server"
             " does not trust, has expired or was revoked. On a frontend, check bus_account_seed; a worker gets its"
@@ -240,7 +240,7 @@ class Bus:
         )
 
     def _unless_replaced(self, client: Client, react: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """What a client tells that never became ours, or no longer is, means nothing."""
+        """Ignores events of a client that is not the current one."""
 
         async def reaction() -> None:
             if self._client is client:
@@ -254,11 +254,11 @@ class Bus:
         return credentials
 
     async def _keep_open(self) -> None:
-        """Come back after the server closed the connection for good: nats-py gives up then, we do not."""
+        """Reconnects after the server has closed the connection for good, when nats-py gives up."""
         while True:
-            await self._thrown_out.wait()
+            await self._closed_by_server.wait()
             for attempt in itertools.count():
-                self._thrown_out.clear()
+                self._closed_by_server.clear()
                 try:
                     await self.open()
                 except CorralError as error:
@@ -274,7 +274,7 @@ class Bus:
                 await asyncio.sleep(min(10.0, 0.25 * 2.0 ** min(attempt, 6)))
 
     async def renew(self) -> None:
-        """Reconnect now, with the credential as it is now: before the old one expires, at a moment of our choosing."""
+        """Reconnects with the current credential, before the old one expires."""
         if self._client is not None and self._client.is_connected:
             await self._client.force_reconnect()
 
@@ -299,17 +299,17 @@ class Bus:
         self._listeners.append(listener)
 
     async def confirm(self) -> None:
-        """A round trip to the server: every subscription sent before it is now active or was denied."""
+        """After this round trip every earlier subscription is active or was denied (BusDenied)."""
         client = self._require()
         try:
             await _round_trip(client)
         except (nats.errors.Error, TimeoutError) as error:
             raise Unavailable(f"the message bus did not confirm within {CONFIRM_WITHIN_S:.0f} s") from error
-        wanted = [service.subject for service in self._services] + [f"{self._options.inbox}.>"]
-        for subject in wanted:
+        subjects = [service.subject for service in self._services] + [f"{self._options.inbox}.>"]
+        for subject in subjects:
             if subject.lower() in self._denied:
                 raise BusDenied(
-                    f"the message bus does not let this process listen on {subject!r}; check its credential"
+                    f"the message bus does not allow this process to subscribe to {subject!r}; check its credential"
                 )
 
     def _require(self) -> Client:
@@ -321,30 +321,31 @@ class Bus:
     # Sending
 
     async def publish(self, subject: str, data: bytes, *, confirmed: bool = False) -> None:
-        """Send, and forget unless `confirmed`: a round trip later the server has taken it or refused (BusDenied)."""
+        """Sends a message. With `confirmed`, waits until the server has accepted or denied it (BusDenied)."""
         client = self._require()
-        refusal: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        denial: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         key = f"publish.{next(self._counter)}"
         if confirmed:
-            self._pending[key] = (subject, refusal)
+            self._pending[key] = (subject, denial)
         try:
             await _unless_cancelled(client.publish(subject, data))
             if confirmed:
                 await _round_trip(client)
         except nats.errors.MaxPayloadError as error:
-            raise TooLarge(f"a message of {len(data)} bytes is more than the bus takes") from error
+            raise TooLarge(f"a message of {len(data)} bytes exceeds the bus's limit") from error
         except (nats.errors.Error, TimeoutError) as error:
             if confirmed:
-                raise OutcomeUnknown(f"the bus did not confirm what was published on {subject!r}: {error}") from error
+                raise OutcomeUnknown(f"the message bus did not confirm the message on {subject!r}: {error}") from error
             raise Unavailable(f"cannot publish on {subject!r}: {error}") from error
         finally:
             self._pending.pop(key, None)
-            answered = refusal.done() and refusal.exception()
+            answered = denial.done() and denial.exception()
         if answered:
             raise answered
 
     async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes:
-        """One request, one reply. Raises NoResponders (nothing happened), TimedOut or OutcomeUnknown, BusDenied."""
+        """Sends a request and returns its reply. Raises NoResponders (nothing happened), TimedOut, OutcomeUnknown or
+        BusDenied."""
         client = self._require()
         reply = f"{self._options.inbox_for(subject)}.{next(self._counter)}"
         answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
@@ -354,9 +355,9 @@ class Bus:
             async with asyncio.timeout(within_s):
                 message = await answer
         except TimeoutError:
-            raise TimedOut(f"no answer on {subject!r} within {within_s:g} s") from None
+            raise TimedOut(f"no reply on {subject!r} within {within_s:g} s") from None
         except nats.errors.MaxPayloadError as error:
-            raise TooLarge(f"a request of {len(data)} bytes is more than the bus takes") from error
+            raise TooLarge(f"a request of {len(data)} bytes exceeds the bus's limit") from error
         except nats.errors.Error as error:
             raise Unavailable(f"cannot send on {subject!r}: {error}") from error
         finally:
@@ -376,11 +377,11 @@ class Bus:
         answers: Callable[[CorralError], bytes] | None = None,
         may_reply: Callable[[str], bool] = lambda reply: True,
     ) -> None:
-        """Run `handler` for each message in a task of its own, at most `concurrency` at a time; with 1, one after the
-        other and without tasks, which for many small messages is several times cheaper.
+        """Runs `handler` for each message in its own task, at most `concurrency` at a time. With 1, it handles messages
+        one after another without tasks, which is several times cheaper for many small ones.
 
-        A failing handler still answers, through `answers`; without it an error is only logged. A reply address that
-        `may_reply` does not accept is not used."""
+        `answers` makes the reply of a failed handler; without it, errors are only logged. A reply address that
+        `may_reply` rejects is not used."""
         service = _Service(subject, handler, concurrency, answers, may_reply)
         self._denied.discard(subject.lower())
         self._services.append(service)
@@ -389,7 +390,7 @@ class Bus:
             subscription = await self._subscribe(service)
             await self.confirm()
         except BaseException:
-            # Not asked for again at the next reconnect: the caller was told that it does not listen.
+            # Not subscribed again at the next reconnect: the caller knows that the subscription failed.
             self._services.remove(service)
             if subscription is not None:
                 with suppress(nats.errors.Error, ValueError):
@@ -402,7 +403,7 @@ class Bus:
         limit = asyncio.Semaphore(service.concurrency)
 
         async def receive(message: Msg) -> None:
-            # Waiting here, not in the task, is the back-pressure: nats-py queues and drops beyond its bound.
+            # Waiting here, not in the task, gives back-pressure: nats-py queues messages up to its limit.
             await limit.acquire()
             if self._closing:
                 return
@@ -419,7 +420,7 @@ class Bus:
                 return
             await self._handle(service, message)
             if next(handled) % IN_TURN_AT_ONCE == 0:
-                await asyncio.sleep(0)  # nats-py hands over all that has arrived without a pause
+                await asyncio.sleep(0)  # nats-py delivers all that has arrived without a pause
 
         return receive
 
@@ -427,7 +428,7 @@ class Bus:
         try:
             return await _unless_cancelled(self._require().subscribe(subject, cb=receive))
         except nats.errors.Error as error:
-            raise Unavailable(f"cannot listen on {subject!r}: {error}") from error
+            raise Unavailable(f"cannot subscribe to {subject!r}: {error}") from error
 
     async def _handle(self, service: _Service, message: Msg) -> None:
         incoming = BusMessage(message.subject, message.data, message.reply or None)
@@ -446,7 +447,7 @@ class Bus:
         if answer is None or incoming.reply is None:
             return
         if not service.may_reply(incoming.reply):
-            log.warning("bus.reply_refused", subject=incoming.subject, reply=incoming.reply)
+            log.warning("bus.reply_rejected", subject=incoming.subject, reply=incoming.reply)
             return
         try:
             try:
@@ -460,13 +461,13 @@ class Bus:
             log.warning("bus.reply_lost", subject=incoming.subject, error=str(error))
 
     def _log_failure(self, subject: str, error: CorralError) -> None:
-        """A few lines for each kind of message: whoever sends a million bad ones must not wash all others away."""
+        """Limits the log lines for each subject, so that a flood of bad messages does not hide other events."""
         if self._logged.take(subject, asyncio.get_running_loop().time()):
             log.warning("bus.handler_failed", subject=subject, error=str(error), more=self._unlogged.pop(subject, 0))
         else:
             self._unlogged[subject] = self._unlogged.get(subject, 0) + 1
 
-    # What nats-py tells us
+    # Callbacks of nats-py
 
     async def _on_reply(self, message: Msg) -> None:
         entry = self._pending.get(message.subject)
@@ -475,8 +476,8 @@ class Bus:
 
     async def _on_error(self, error: Exception) -> None:
         self.last_problem = str(error)
-        # Told once; what comes after it, when the server hangs up, may read like a broken network.
-        self._turned_away = self._turned_away or "authorization violation" in str(error).lower()
+        # Kept, because the errors that follow when the server disconnects may read like a broken network.
+        self._unauthorized = self._unauthorized or "authorization violation" in str(error).lower()
         denied = _DENIED.search(str(error))
         if denied is None:
             log.debug("bus.error", error=str(error))
@@ -488,19 +489,24 @@ class Bus:
         for pending_subject, answer in self._pending.values():
             if kind == "publish" and pending_subject.lower() == subject and not answer.done():
                 answer.set_exception(
-                    BusDenied(f"the message bus does not let this process publish on {pending_subject!r}")
+                    BusDenied(
+                        f"the message bus does not allow this process to publish on {pending_subject!r};"
+                        " check its credential"
+                    )
                 )
 
     async def _on_disconnected(self) -> None:
         self._confirmed = False
-        # The next connection is asked anew: it may come with another credential.
+        # The next connection may have another credential.
         self._denied.clear()
         if self._closing:
             return
         log.warning("bus.disconnected", error=self.last_problem)
         for subject, answer in self._pending.values():
             if not answer.done():
-                answer.set_exception(OutcomeUnknown(f"the bus connection was lost while waiting on {subject!r}"))
+                answer.set_exception(
+                    OutcomeUnknown(f"the connection to the message bus was lost before the reply on {subject!r}")
+                )
 
     async def _on_reconnected(self) -> None:
         self.last_problem = ""
@@ -508,7 +514,7 @@ class Bus:
         self._spawn(self._confirm_until_sure(self._client), name="bus:confirm")
 
     async def _confirm_until_sure(self, client: Client) -> None:
-        """A server that is slow to confirm is asked again; one that denied will not change its mind on this link."""
+        """Asks a slow server again; a denial is final for this connection."""
         while client is self._client and client.is_connected:
             try:
                 await self.confirm()
@@ -527,7 +533,7 @@ class Bus:
 
     async def _on_closed(self) -> None:
         if not self._closing:
-            self._thrown_out.set()
+            self._closed_by_server.set()
 
     async def _notify(self) -> None:
         for listener in self._listeners:
@@ -539,7 +545,7 @@ class Bus:
 
 @asynccontextmanager
 async def connect_bus(options: BusOptions) -> AsyncIterator[Bus]:
-    """An open bus; leaving the block stops its handlers and closes it."""
+    """Opens the bus; leaving the block stops its handlers and closes it."""
     bus = Bus(options)
     try:
         await bus.open()

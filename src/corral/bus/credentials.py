@@ -1,6 +1,6 @@
-"""Bus credentials: an operator vouches for accounts, an account for users, each by a signed JWT.
+"""Bus credentials: an operator signs the JWTs of accounts, an account those of users.
 
-Every node gets a user of its own that may act on its own subjects only, and answer to its own reply space only.
+Every node gets its own user, which may use only the node's subjects and reply space.
 """
 
 import base64
@@ -71,7 +71,7 @@ def _sign(
 
 
 def read_expiry_s(jwt: str) -> int | None:
-    """When a user's JWT ends, read without checking who signed it: only the server's opinion counts."""
+    """When a user's JWT expires. The signature is not checked here; the server does that."""
     try:
         body = jwt.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))

@@ -1,4 +1,4 @@
-"""A message bus of our own: keys made once, and the configuration of a nats-server that trusts only them."""
+"""The embedded message bus: keys, generated once, and the configuration of a nats-server that trusts only them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from corral.system.secret_files import ensure_secret
 
 @dataclass(frozen=True, slots=True)
 class BusFiles:
-    """Where the seeds lie, for settings that name files."""
+    """Paths of the seeds and the configuration, for settings that name files."""
 
     operator_seed: Path
     account_seed: Path
@@ -20,7 +20,7 @@ class BusFiles:
 
 
 def prepare_bus(directory: Path, *, host: str, port: int, clock: Clock, ids: Ids, disk: Disk) -> BusFiles:
-    """Keys are made once; the configuration is written anew, for the address asked for now."""
+    """Generates missing keys, and writes the configuration for this address."""
     files = BusFiles(
         directory / "operator.seed",
         directory / "account.seed",

@@ -1,16 +1,19 @@
-"""Limits of everything that comes over a wire, and the one way to read it.
+"""Limits for all received messages, and the one way to read them.
 
-Whoever sends it may be broken or hostile: a number must fit the store, a text and a table must have an end, and
-whatever cannot be read raises one error. The limits are far above what real machines send.
+A sender may be broken or hostile: numbers must fit the store, texts and tables are bounded, and anything unreadable
+raises one error. The limits are far above what real nodes send.
 """
 
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 from msgspec import Meta
 
+from corral.core.backends.build import BuildRef
 from corral.core.errors import InvalidInput
+from corral.core.transfer import TransferProgress
 
 INT_MOST = (1 << 63) - 1
 DEPTH_MOST = 32
@@ -26,48 +29,82 @@ BUCKETS_MOST = 64
 Count = Annotated[int, Meta(ge=0, le=INT_MOST)]
 Slot = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
-Amount = Annotated[float, Meta(ge=0, le=1e18)]
-Percentage = Annotated[float, Meta(ge=-1e6, le=1e6)]
-"""Clamped by who shows it: some workers count past their own total."""
+AMOUNT_MOST = 1e18
+PERCENTAGE_MOST = 1e6
 
-Name = Annotated[str, Meta(max_length=1024)]
+Amount = Annotated[float, Meta(ge=0, le=AMOUNT_MOST)]
+Percentage = Annotated[float, Meta(ge=-PERCENTAGE_MOST, le=PERCENTAGE_MOST)]
+"""Clamped where it is shown: some workers count past their own total."""
+
+NAME_MOST = 1024
+TEXT_MOST = 16_384
+LONG_TEXT_MOST = 1 << 20
+
+Name = Annotated[str, Meta(max_length=NAME_MOST)]
 """Names, ids, digests, addresses, tokens."""
-Text = Annotated[str, Meta(max_length=16_384)]
-"""Paths, addresses of sources, one sentence or a few."""
-LongText = Annotated[str, Meta(max_length=1 << 20)]
-"""What a person wrote or a program printed."""
+Text = Annotated[str, Meta(max_length=TEXT_MOST)]
+"""Paths, source addresses, a few sentences."""
+LongText = Annotated[str, Meta(max_length=LONG_TEXT_MOST)]
+"""Text written by a person or printed by a program."""
 
 Names = Annotated[list[Name], Meta(max_length=BACKENDS_MOST)]
 Texts = Annotated[list[Text], Meta(max_length=FILES_MOST)]
 Options = Annotated[dict[Name, LongText], Meta(max_length=BACKENDS_MOST)]
 Counts = Annotated[dict[Name, Count], Meta(max_length=ENTRIES_MOST)]
-Document = Annotated[dict[str, Any], Meta(max_length=BACKENDS_MOST)]
 
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
-"""JSON has no other way to write one."""
+"""The only way to write a NUL in JSON."""
 
 Message = TypeVar("Message")
 
 
 def read_message(data: bytes, read: Callable[[bytes], Message]) -> Message:
-    """What `read` makes of it. Raises InvalidInput, whatever is wrong with it."""
+    """The result of `read`. Raises InvalidInput, whatever is wrong with the data."""
     try:
         if b"\\u0000" in data and _NUL.search(data):
-            raise InvalidInput("this is not a message we know: text with a NUL character")
+            raise InvalidInput("the message cannot be read: it contains a NUL character")
         return read(data)
     except RecursionError:
-        raise InvalidInput("this is not a message we know: it is nested too deeply") from None
+        raise InvalidInput("the message cannot be read: it is nested too deeply") from None
     except ValueError as error:  # msgspec's errors, and text that is not UTF-8
-        raise InvalidInput(f"this is not a message we know: {str(error)[:500]}") from None
+        raise InvalidInput(f"the message cannot be read: {str(error)[:500]}") from None
 
 
 def without_nul(data: bytes) -> bytes:
-    """JSON that every reader accepts: what a program printed or a manifest says may hold anything."""
+    """The JSON with replacement characters for NULs, which a program's output or a manifest may contain."""
     return _NUL.sub(rb"\1\\ufffd", data) if b"\\u0000" in data else data
 
 
+def check_build(build: BuildRef) -> None:
+    """Core values carry no limits of their own. Raises ValueError."""
+    names = (build.name, build.alias, build.digest, build.sha256, build.version)
+    if any(len(name) > NAME_MOST for name in names):
+        raise ValueError(f"a field of the build has more than {NAME_MOST} characters")
+    if len(build.uris) > FILES_MOST or any(len(uri) > TEXT_MOST for uri in build.uris):
+        raise ValueError("the build has too many or too long sources")
+    if len(build.manifest) > LONG_TEXT_MOST:
+        raise ValueError(f"the build's manifest has more than {LONG_TEXT_MOST} characters")
+    if build.manifest:
+        check_depth(msgspec.json.decode(build.manifest))
+
+
+def check_transfer(transfer: TransferProgress) -> None:
+    """The same for progress. Raises ValueError."""
+    if len(transfer.phase) > NAME_MOST or len(transfer.file_name) > TEXT_MOST:
+        raise ValueError("a text of the progress is too long")
+    if not abs(transfer.percentage) <= PERCENTAGE_MOST:
+        raise ValueError("the percentage is out of range")
+    counts = (transfer.bytes_done, transfer.bytes_total, transfer.file_index, transfer.total_files)
+    if any(count is not None and not 0 <= count <= INT_MOST for count in counts):
+        raise ValueError("a count of the progress is out of range")
+    if any(
+        amount is not None and not 0 <= amount <= AMOUNT_MOST for amount in (transfer.rate_bytes_per_s, transfer.eta_s)
+    ):
+        raise ValueError("rate or remaining time of the progress is out of range")
+
+
 def check_depth(document: Any, most: int = DEPTH_MOST) -> None:
-    """Of a document whose form is not ours to know. Raises ValueError."""
+    """Checks a document of unknown structure. Raises ValueError."""
     level = [document]
     for _ in range(most):
         level = [

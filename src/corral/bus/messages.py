@@ -1,7 +1,7 @@
-"""What travels on the bus, as in LocalAI's wire contract; what only Corral knows travels in the field `corral`.
+"""Messages on the bus, as in LocalAI's wire contract. Corral's own data is in the field `corral`.
 
-Unknown fields are ignored. LocalAI leaves out what is empty, so its absent fields mean empty; an absent field of
-Corral's stays absent, it never becomes zero.
+Unknown fields are ignored. LocalAI omits empty fields, so an absent field of its own means empty. An absent field of
+Corral's means unknown, never zero.
 """
 
 import math
@@ -21,7 +21,6 @@ from corral.bus.limits import (
     Amount,
     Count,
     Counts,
-    Document,
     LongText,
     Name,
     Names,
@@ -31,17 +30,20 @@ from corral.bus.limits import (
     Slot,
     Text,
     Texts,
-    check_depth,
+    check_build,
+    check_transfer,
     read_message,
     without_nul,
 )
+from corral.core.backends.build import BuildRef
 from corral.core.nodes.history import TrafficShare
+from corral.core.transfer import TransferProgress
 
 # Requests
 
 
 class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a backend that loads its model at start is to be started. gRPC backends are loaded by the frontend."""
+    """How to start a backend that loads its model at start. The frontend loads models into gRPC backends."""
 
     model: Text = ""
     """Path of the weights on the worker, or a name the engine knows."""
@@ -50,18 +52,18 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     slots: Count | None = None
     embeddings: bool = False
     options: Options = {}
-    """Refused by a backend that does not know them."""
+    """The start fails if the backend does not know one of them."""
     soft_options: Options = {}
-    """Passed over by a backend that does not know them: of what is installed only the worker knows the options."""
+    """Ignored if the backend does not know them: only the worker knows the options of an installed backend."""
     files: Texts | None = None
-    """What the process may read in the worker's models directory: files and directories, by name. None, as from a
-    LocalAI frontend, means all that is kept under the model's own name."""
+    """Files and directories below the worker's models directory that the process may read. None, as from a LocalAI
+    frontend, means all below the model's own name."""
     generation: Count | None = None
-    """Of the row that wants the process: what `revoked` in a heartbeat's answer is compared with."""
+    """Of the replica's row; compared with `revoked` in the replies to heartbeats."""
 
 
 class BlobPeer(msgspec.Struct, frozen=True):
-    """A worker that may have the blobs of a backend already."""
+    """A worker that may already have the blobs of a backend."""
 
     url: Text
     """Of its file server: `http://host:port`."""
@@ -73,31 +75,24 @@ class BlobPeer(msgspec.Struct, frozen=True):
 
 
 class CommandExtras(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Corral's own part of install, upgrade, delete and rollback. A request without it means what LocalAI means."""
+    """Corral's part of install, upgrade and delete. A request without it has LocalAI's meaning."""
 
     generation: Count | None = None
-    """Of the intent behind the command; a worker refuses one lower than the last it accepted for that backend."""
+    """Of the intent; a worker rejects one that is lower than the last it accepted for the backend."""
     strategy: Name | None = None
-    """Of an upgrade: `rolling` fetches the new version beside the old one and stops nothing."""
-    digest: Name | None = None
-    """A pin: no other version will do."""
-    uris: Texts | None = None
-    """The resolved source and its mirrors; the worker then asks no gallery."""
-    version: Name | None = None
-    sha256: Name | None = None
-    manifest: Document | None = None
-    """How to start it, when the artifact does not tell by itself."""
+    """For an upgrade: `rolling` installs the new version beside the old one and stops nothing."""
+    build: BuildRef | None = None
+    """The build to install or, for a delete, the one that has the backend's name on the node. With `uris`, the worker
+    asks no gallery; with a digest, it accepts no other version."""
     start: StartOptions | None = None
     peers: Annotated[list[BlobPeer], msgspec.Meta(max_length=PEERS_MOST)] | None = None
-    """Asked for each blob before the registry. What they send is checked like anything else, and one that is slow to
-    answer or wrong is done without."""
-    build: Name | None = None
-    """Of a delete: what goes by the backend's name on the node, which may not know it by that name itself."""
+    """Workers to ask for blobs before the registry. Their blobs are verified, and a slow or wrong one is skipped."""
     op_id: Name = ""
-    """Of a delete, whose request has no place for it: the operation behind it."""
+    """The operation, for a delete: LocalAI's request has no field for it."""
 
     def __post_init__(self) -> None:
-        check_depth(self.manifest)
+        if self.build is not None:
+            check_build(self.build)
 
 
 class InstallRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,6 +109,11 @@ class InstallRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     op_id: Name = ""
     corral: CommandExtras | None = None
 
+    @property
+    def pinned_digest(self) -> str:
+        """Of the only acceptable version; empty if any will do."""
+        return self.corral.build.digest if self.corral is not None and self.corral.build is not None else ""
+
 
 class DeleteRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     backend: Name
@@ -125,22 +125,22 @@ class RollbackRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     backend: Name
     to: Name | None = None
-    """A digest; without it the version before the current one."""
+    """A digest. None means the previous version."""
     generation: Count | None = None
     build: Name | None = None
-    """As in a delete."""
+    """The build that has the backend's name on the node."""
     undo: bool = False
-    """Takes back the order of this generation, which has not been carried out then."""
+    """Reverts the intent of this generation, which then no longer counts as applied."""
     op_id: Name = ""
 
 
 class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Corral's own. Every running install of the operation, or of the backend."""
+    """Corral's own. Cancels every running install of the operation, or of the backend."""
 
     op_id: Name = ""
     backend: Name = ""
     keep: bool = False
-    """What was fetched so far stays: somebody may go on with it."""
+    """Keep what was downloaded so far, for a retry."""
 
 
 class LogsRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,9 +173,9 @@ class ModelUnloadRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 class ModelDeleteRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     model_name: Name
     generation: Count | None = None
-    """Corral's own: void where a load of a later generation has asked for the same file."""
+    """Corral's own: ignored if a load of a later generation has requested the same file."""
     epoch: Count | None = None
-    """Corral's own: of the worker it was meant for; one that was started since has forgotten who asked for what."""
+    """Corral's own: the worker process it is meant for; a restarted one no longer knows which loads requested what."""
 
 
 class WeightsFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -186,17 +186,17 @@ class WeightsFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelFetchRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Corral's own: have these weights here, from wherever they are; what is there by digest is not fetched again."""
+    """Corral's own: download these weights. Files that are present with the right digest are not fetched again."""
 
     model: Name
     files: Annotated[list[WeightsFile], msgspec.Meta(max_length=FILES_MOST)] = []
     paths: Texts = []
-    """Names below the models directory; the reply tells which of them there are."""
+    """Names below the models directory; the reply lists those that exist."""
     peers: Annotated[list[BlobPeer], msgspec.Meta(max_length=PEERS_MOST)] = []
-    """Other workers that may have them, asked first, by digest."""
+    """Workers that may have the files; asked first, by digest."""
     op_id: Name = ""
     generation: Count | None = None
-    """Of the replica they are for. A deletion that was decided before it takes none of these files."""
+    """Of the replica they are for. An older deletion removes none of these files."""
 
 
 class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -211,10 +211,10 @@ class FileRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StartedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Corral's own part of an install's reply."""
+    """Corral's part of the reply to an install."""
 
     backend: Name
-    """The name under which it is installed here, which may differ from the one asked for."""
+    """The name under which it is installed on the node, which may differ from the requested one."""
     digest: Name = ""
     version: Name = ""
     generation: Count | None = None
@@ -222,7 +222,7 @@ class StartedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     process_key: Name | None = None
     pid: Count | None = None
     token: Name | None = None
-    """What the process wants to see from callers. Only ever in a reply, never in what is published."""
+    """The token that the process requires of its clients. Only in a reply, never published."""
 
 
 class InstallReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -230,7 +230,7 @@ class InstallReply(msgspec.Struct, frozen=True, omit_defaults=True):
     address: Name = ""
     error: LongText = ""
     code: Name | None = None
-    """Corral's own: what kind of failure it was."""
+    """Corral's own: the kind of failure."""
     corral: StartedProcess | None = None
 
 
@@ -258,7 +258,7 @@ class ListedBackend(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own, like all below."""
     generation: Count | None = None
     concrete: Name | None = None
-    """Of a meta: the backend it stands for here."""
+    """For a meta backend: the backend it stands for on this node."""
     versions: Names = []
     """Digests that can be rolled back to, newest first."""
     problem: Text = ""
@@ -293,11 +293,11 @@ class ModelsRunningReply(msgspec.Struct, frozen=True, omit_defaults=True):
     models: Annotated[list[RunningModel], msgspec.Meta(max_length=PROCESSES_MOST)]
     error: LongText | None = None
     epoch: Count | None = None
-    """Corral's own: which of a node's processes answers. LocalAI's workers do not tell."""
+    """Corral's own: which of the node's worker processes answers. LocalAI's workers do not send it."""
 
 
 class HealthAnswer(msgspec.Struct, frozen=True):
-    """What the health pass reads of a `models.running` reply: of a thousand of them every few seconds, no more."""
+    """The only field that the health controller reads of the many `models.running` replies."""
 
     epoch: Count | None = None
 
@@ -336,9 +336,9 @@ class ListDirReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class CancelReply(msgspec.Struct, frozen=True, omit_defaults=True):
     cancelled: Count
-    """How many running installs were told."""
+    """How many running installs were told to stop."""
     going_on: Count = 0
-    """Deletes and rollbacks of the operation that are being carried out: they are not stopped half-way."""
+    """Running deletes and rollbacks of the operation; they are not interrupted."""
     error: LongText = ""
 
 
@@ -358,17 +358,13 @@ class LogsReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class ProgressExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: Count
-    """Counts from 1; a smaller one than the last seen is stale."""
-    phase: Name
-    bytes_done: Count
-    bytes_total: Count | None = None
-    file_index: Count | None = None
-    """Of a model's files the one that moves now, from 1."""
-    total_files: Count | None = None
-    rate_bytes_per_s: Amount | None = None
-    eta_s: Amount | None = None
+    """Counts from 1; a lower one than the last received is stale."""
+    transfer: TransferProgress = TransferProgress()
     last: bool = False
     error: LongText = ""
+
+    def __post_init__(self) -> None:
+        check_transfer(self.transfer)
 
 
 class InstallProgress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -381,6 +377,13 @@ class InstallProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     total: Name = ""
     phase: Name = ""
     corral: ProgressExtras | None = None
+
+    @property
+    def transfer(self) -> TransferProgress:
+        """The whole value from a Corral worker; from a LocalAI worker, what its own fields say."""
+        if self.corral is not None:
+            return self.corral.transfer
+        return TransferProgress(phase=self.phase, file_name=self.file_name, percentage=self.percentage)
 
 
 class StagingStatus(msgspec.Struct, frozen=True):
@@ -415,9 +418,9 @@ class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     """`starting`, `ready`, `backing_off`, `stopping`, `stopped` or `failed`; more may come."""
     reason: Text = ""
     version: Name = ""
-    """What the version it was started from calls itself; `digest` is the one to compare."""
+    """The version number, for people; compare `digest`."""
     generation: Count | None = None
-    """Of the last order that wanted exactly this process; absent when none with a generation did."""
+    """Of the last command that requested exactly this process; absent if none had a generation."""
     pid: Count | None = None
     port: Port | None = None
     address: Name | None = None
@@ -426,13 +429,13 @@ class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     cpu_s: Amount | None = None
     gpu_memory_bytes: Count | None = None
     token: Name | None = None
-    """Only in a reply, never in what is published."""
+    """Only in a reply, never published."""
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that is installed and runs on a node, complete: what is not in it is not there.
+    """The complete list of installed backends and running processes of a node.
 
-    One with a lower (`epoch`, `sequence`) than the last seen is stale; another `instance` counts from 1 again, under a
+    One with a lower (`epoch`, `sequence`) than the last received is stale. A new `instance` counts from 1 again, in a
     higher epoch.
     """
 
@@ -443,59 +446,59 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     backends: Annotated[list[ListedBackend], msgspec.Meta(max_length=BACKENDS_MOST)]
     processes: Annotated[list[ReportedProcess], msgspec.Meta(max_length=PROCESSES_MOST)]
     applied: Counts = {}
-    """Generation of the last order carried out, by the backend's name in the order. Deletes too, so that an absent
-    backend with its delete's generation here is a delete that is done."""
+    """The last applied generation by the backend's name in the command, deletes included: an absent backend with the
+    generation of its delete confirms the delete."""
     http_token: Name | None = None
-    """Opens the worker's file server. Only in a reply."""
+    """The token of the worker's file server. Only in a reply."""
     blob_token: Name | None = None
-    """Opens its blobs, for other workers. Only in a reply."""
+    """The token with which other workers read its blobs. Only in a reply."""
 
 
 class NodesChanged(msgspec.Struct, frozen=True):
-    """Corral's own. A hint: whoever hears it reads the store."""
+    """Corral's own. A change notification: receivers read the store."""
 
     frontend: Name
 
 
 class RoutesChanged(msgspec.Struct, frozen=True):
-    """Corral's own. A hint: whoever hears it compares the version and reads the store."""
+    """Corral's own. A change notification: receivers compare the version and read the store."""
 
     frontend: Name
     version: Count | None = None
 
 
 class OpenRequests(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Corral's own. What one frontend process works on now, complete: what is not in it is zero."""
+    """Corral's own. The complete list of a frontend process's open requests; a replica that is not in it has none."""
 
     frontend: Name
     sequence: Count
-    """Grows within one run of the process; `run` tells runs apart."""
+    """Grows within one run of the process; `run` identifies the run."""
     run: Name = ""
     replicas: Counts = {}
     idle_ms: Counts = {}
-    """For replicas used lately: how long ago."""
+    """For recently used replicas: the time since the last request."""
     queues: Counts = {}
-    """Requests that wait for a replica, by model."""
+    """Requests waiting for a replica, by model."""
 
 
 class KeysQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Corral's own. Which API keys are in force? From a frontend that cannot ask the store."""
+    """Corral's own. Asks which API keys are in force; from a frontend that cannot read the store."""
 
     frontend: Name
     revoked: Annotated[list[Name], msgspec.Meta(max_length=ENTRIES_MOST)] = []
-    """Ids of keys that it knows to be revoked: who was off the bus when that was announced hears it here."""
+    """Ids of keys that it knows to be revoked, for frontends that missed the revocation."""
 
 
 class KeysInForce(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Corral's own. The answer: every key in force and a mark of what it may do; nothing secret."""
+    """Corral's own. The reply: every key in force with a mark of its permissions, without secrets."""
 
     from_store: bool
-    """False where who answers has lost the store too; it then knows no more than who asks."""
+    """False if the sender cannot read the store either."""
     keys: Annotated[dict[Name, Name], msgspec.Meta(max_length=ENTRIES_MOST)] = {}
 
 
-class PulseBeat(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Corral's own. What one frontend process answered since its last beat."""
+class TrafficReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own. What one frontend process has answered since its last message."""
 
     frontend: Name
     requests: Count = 0
@@ -503,14 +506,14 @@ class PulseBeat(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens_in: Count = 0
     tokens_out: Count = 0
     first_byte: Annotated[tuple[Count, ...], msgspec.Meta(max_length=BUCKETS_MOST)] = ()
-    """Answers by the time to their first byte."""
+    """Responses by time to first byte."""
     nodes: Annotated[dict[Name, TrafficShare], msgspec.Meta(max_length=NODES_MOST)] = {}
-    """By name, those that answered."""
+    """By node name: the nodes that answered."""
 
     def __post_init__(self) -> None:
         for share in self.nodes.values():
             if not (0 <= share.requests <= INT_MOST and 0 <= share.failed <= INT_MOST and math.isfinite(share.busy_s)):
-                raise ValueError("a machine's share of the answers is out of range")
+                raise ValueError("a node's share of the responses is out of range")
 
 
 Message = TypeVar("Message", bound=msgspec.Struct)
@@ -521,6 +524,6 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def decode(data: bytes, kind: type[Message]) -> Message:
-    """An empty body and LocalAI's `null` both mean "no fields". Raises InvalidInput and nothing else."""
+    """Reads an empty body and LocalAI's `null` as a message without fields. Raises InvalidInput only."""
     body = data if data.strip() not in (b"", b"null") else b"{}"
     return read_message(body, lambda given: msgspec.json.decode(given, type=kind))

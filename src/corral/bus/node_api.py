@@ -1,7 +1,7 @@
-"""The bodies of `/api/node/*`, as in LocalAI; what only Corral knows travels in the field `corral`.
+"""The bodies of `/api/node/*`, as in LocalAI. Corral's own data is in the field `corral`.
 
-Byte counts are whole numbers; None is unknown. LocalAI's workers send 0 for a GPU memory they do not have, and 0 or
-nothing for a disk they could not measure.
+Byte counts are whole numbers; None means unknown. LocalAI's workers send 0 for missing GPU memory, and 0 or nothing for
+a disk they could not measure.
 """
 
 from functools import lru_cache
@@ -12,7 +12,7 @@ import msgspec
 from corral.bus.limits import PROCESSES_MOST, Amount, Count, Counts, Name, Text, read_message
 
 INSTANCE_HEADER = "X-Corral-Instance"
-"""Which process speaks, where no body says so: an outdated one must not say good-bye for its successor."""
+"""Identifies the worker process in requests without a body: an old process must not sign its successor off."""
 
 ShortText = Annotated[str, msgspec.Meta(max_length=255)]
 LONG_TEXT_MOST = 512
@@ -34,7 +34,7 @@ class GpuFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a Corral worker tells about its machine beyond LocalAI's fields."""
+    """What a Corral worker reports about its machine beyond LocalAI's fields."""
 
     version: ShortText | None = None
     platform: ShortText | None = None
@@ -44,14 +44,14 @@ class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     gpus: Annotated[list[GpuFacts], msgspec.Meta(max_length=64)] = []
     capability_reason: LongText | None = None
     isolation: ShortText | None = None
-    """How far its backends are contained: `full`, `partial` or `none`."""
+    """How well its backends are isolated: `full`, `partial` or `none`."""
     isolation_reason: LongText | None = None
     problems: Problems = []
 
 
-class CorralClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+class RegisterExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     node_key: Annotated[str, msgspec.Meta(min_length=32, max_length=128)]
-    """The secret this machine keeps; made by itself, known to no other."""
+    """The secret that the node generated; only the node knows it."""
     instance: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     bus_public_key: Annotated[str, msgspec.Meta(pattern="^U[A-Z2-7]{55}$")] | None = None
     facts: NodeFacts = NodeFacts()
@@ -75,36 +75,36 @@ class RegisterRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: Annotated[dict[Name, Name], msgspec.Meta(max_length=1024)] | None = None
     max_replicas_per_model: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] | None = None
     vram_budget: ShortText | None = None
-    corral: CorralClaim | None = None
+    corral: RegisterExtras | None = None
 
 
-class ProcessGrant(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node may go on running. In the answers to registrations and heartbeats of the node's own process."""
+class GrantedLeases(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Process leases: what a node may keep running. Part of the replies to registrations and heartbeats."""
 
     leases_s: Annotated[
         dict[Name, Annotated[float, msgspec.Meta(gt=0, le=1e9)]], msgspec.Meta(max_length=PROCESSES_MOST)
     ] = {}
-    """By process key: how long after sending its question the node may run it, if it hears nothing more. The whole
-    table; a process that is not in it has no end."""
+    """By process key: how long after its request the node may run the process without a further reply. The table is
+    complete; a process that is not in it has no limit."""
     revoked: Counts = {}
-    """By process key: now runs elsewhere, to be ended at once. The number is a generation: a process that was ordered
-    with a higher one is another."""
+    """By process key: processes to stop at once, as they now run elsewhere. The number is a generation: a process that
+    was started with a higher one is not affected."""
 
 
-class CorralWelcome(msgspec.Struct, frozen=True, omit_defaults=True):
+class RegisterReplyExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: Count
     bus_url: Text | None = None
-    """Where the message bus is, as seen from the worker."""
+    """The address of the message bus, as seen from the worker."""
     bus_anonymous: bool = False
-    """There are no credentials to be had: the bus is open to everyone, by an administrator's wish."""
+    """Whether an administrator has opened the bus to everyone, so that there are no credentials."""
     credential_ttl_s: Amount | None = None
-    """How long the credential lasts from now on: a duration, because clocks differ."""
+    """How long the credential is valid from now on. A duration, because clocks differ."""
     heartbeat_interval_s: Amount | None = None
     frontends: Annotated[list[Text], msgspec.Meta(max_length=PROCESSES_MOST)] = []
-    """Every frontend there is: when one dies, its workers go on with the others."""
-    grant: ProcessGrant | None = None
+    """All frontends: if one fails, its workers use the others."""
+    grant: GrantedLeases | None = None
     waiting_for: Text | None = None
-    """What has to happen before this machine may work, for people."""
+    """What has to happen before this node may work, for people."""
 
 
 class RegisterReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -115,7 +115,7 @@ class RegisterReply(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: Name
     nats_jwt: Text | None = None
     nats_user_seed: Name | None = None
-    corral: CorralWelcome | None = None
+    corral: RegisterReplyExtras | None = None
 
 
 class NodeCondition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -124,12 +124,12 @@ class NodeCondition(msgspec.Struct, frozen=True, omit_defaults=True):
     remedy: LongText = ""
 
 
-class CorralBeat(msgspec.Struct, frozen=True, omit_defaults=True):
+class HeartbeatExtras(msgspec.Struct, frozen=True, omit_defaults=True):
     instance: Annotated[str, msgspec.Meta(max_length=64)]
     sent_at_ms: Count | None = None
-    """By the worker's clock, which is compared with the frontend's."""
+    """By the worker's clock; compared with the frontend's."""
     conditions: Annotated[list[NodeCondition], msgspec.Meta(max_length=16)] | None = None
-    """Everything that keeps the machine from taking new work; None from a worker that does not tell."""
+    """All reasons why the node takes no new work; None from a worker that does not send them."""
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -139,20 +139,20 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     available_disk: Count | None = None
     total_disk: Count | None = None
     gpu_vendor: ShortText | None = None
-    corral: CorralBeat | None = None
+    corral: HeartbeatExtras | None = None
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, omit_defaults=True):
     message: Text = ""
-    corral: ProcessGrant | None = None
+    corral: GrantedLeases | None = None
 
 
 class SendingProcess(msgspec.Struct, frozen=True):
     instance: Annotated[str, msgspec.Meta(max_length=64)]
 
 
-class BeatSender(msgspec.Struct, frozen=True):
-    """All that must be readable of a heartbeat: which process sends it."""
+class HeartbeatSender(msgspec.Struct, frozen=True):
+    """The only part of a heartbeat that must be readable: which process sends it."""
 
     corral: SendingProcess | None = None
 
@@ -160,10 +160,10 @@ class BeatSender(msgspec.Struct, frozen=True):
 _register = msgspec.json.Decoder(RegisterRequest).decode
 _register_reply = msgspec.json.Decoder(RegisterReply).decode
 _heartbeat = msgspec.json.Decoder(HeartbeatRequest).decode
-_beat_sender = msgspec.json.Decoder(BeatSender).decode
+_heartbeat_sender = msgspec.json.Decoder(HeartbeatSender).decode
 _heartbeat_reply = msgspec.json.Decoder(HeartbeatReply).decode
 
-# Each raises InvalidInput and nothing else.
+# Each raises only InvalidInput.
 
 
 def decode_register(data: bytes) -> RegisterRequest:
@@ -178,8 +178,8 @@ def decode_heartbeat(data: bytes) -> HeartbeatRequest:
     return read_message(data, _heartbeat)
 
 
-def decode_beat_sender(data: bytes) -> BeatSender:
-    return read_message(data, _beat_sender)
+def decode_heartbeat_sender(data: bytes) -> HeartbeatSender:
+    return read_message(data, _heartbeat_sender)
 
 
 def decode_heartbeat_reply(data: bytes) -> HeartbeatReply:
@@ -189,9 +189,9 @@ def decode_heartbeat_reply(data: bytes) -> HeartbeatReply:
 _facts = msgspec.json.Decoder(NodeFacts).decode
 
 
-@lru_cache(maxsize=4096)  # read often, told once
+@lru_cache(maxsize=4096)  # read often, changed seldom
 def decode_facts(stored: str | bytes) -> NodeFacts:
-    """Of what the store keeps. A row that an older version accepted and this one would refuse tells nothing."""
+    """The stored facts of a node; empty if an older version stored facts that this one does not accept."""
     try:
         return _facts(stored)
     except msgspec.ValidationError:

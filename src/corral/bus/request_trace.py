@@ -1,4 +1,4 @@
-"""Why a request went where it went, as frontends tell one another and administrators."""
+"""Request traces: why a request was routed to its replica, as sent between frontends and to administrators."""
 
 from typing import Annotated
 
@@ -7,25 +7,25 @@ import msgspec
 from corral.bus.limits import PEERS_MOST, PROCESSES_MOST, Amount, Count, Name, Slot, Text
 
 
-class WhyRequest(msgspec.Struct, frozen=True):
+class ExplainRequest(msgspec.Struct, frozen=True):
     id: Name
 
 
-class NotedReplica(msgspec.Struct, frozen=True):
+class TracedReplica(msgspec.Struct, frozen=True):
     replica: Name
     node: Name
     slot: Slot
     open: Count | None = None
-    """Requests it had open when it was looked at, on all frontends; None for those nobody looked at."""
+    """Its open requests on all frontends at that moment; None if they were not counted."""
 
 
-class NotedFailure(msgspec.Struct, frozen=True):
+class TracedFailure(msgspec.Struct, frozen=True):
     replica: Name
     node: Name
     error: Text
 
 
-class RequestNote(msgspec.Struct, frozen=True, omit_defaults=True):
+class TracedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     id: Name
     model: Name
     path: Text
@@ -38,16 +38,16 @@ class RequestNote(msgspec.Struct, frozen=True, omit_defaults=True):
     first_byte_s: Amount | None = None
     took_s: Amount = 0.0
     load_waited_s: Amount | None = None
-    """It waited for a load."""
+    """How long it waited for a load."""
     queued_s: Amount | None = None
     queue_position: Count | None = None
-    chosen: NotedReplica | None = None
+    chosen: TracedReplica | None = None
     rule: Name = ""
     """How it was chosen: `only`, `two`, `session` or `prefix`."""
-    against: NotedReplica | None = None
-    """The other one of two."""
-    candidates: Annotated[tuple[NotedReplica, ...], msgspec.Meta(max_length=PROCESSES_MOST)] = ()
-    failed: Annotated[tuple[NotedFailure, ...], msgspec.Meta(max_length=PEERS_MOST)] = ()
-    """Replicas that failed it before one answered."""
+    against: TracedReplica | None = None
+    """The other candidate, of two."""
+    candidates: Annotated[tuple[TracedReplica, ...], msgspec.Meta(max_length=PROCESSES_MOST)] = ()
+    failed: Annotated[tuple[TracedFailure, ...], msgspec.Meta(max_length=PEERS_MOST)] = ()
+    """Replicas that failed before one answered."""
     ending: Text = ""
-    """What a request that was not answered was told."""
+    """The error response, if the request was not answered."""

@@ -1,6 +1,6 @@
 """Subjects, as in LocalAI's wire contract; Corral's own are marked.
 
-Only ids made by us become part of a subject. A token that comes from outside (a model's name) is sanitised first.
+Only ids that Corral generated become part of a subject. Other tokens, such as a model's name, are sanitised first.
 """
 
 from corral.core.nodes.node import NodeId
@@ -9,7 +9,7 @@ _RESERVED = str.maketrans(dict.fromkeys(".*> \t\n", "-"))
 
 
 def sanitise_token(text: str) -> str:
-    """Each reserved character becomes `-`, one for one; nothing else is touched."""
+    """Replaces each reserved character by `-`."""
     return text.translate(_RESERVED)
 
 
@@ -19,7 +19,7 @@ def node_subject(node: NodeId | str, verb: str) -> str:
 
 
 def sender_of(subject: str) -> str:
-    """The node whose subject this is: only that node may publish there, whatever the message says."""
+    """The node that the subject belongs to: only that node may publish there, whatever the message says."""
     return subject.split(".")[1] if subject.startswith("nodes.") else ""
 
 
@@ -41,24 +41,24 @@ BACKEND_ROLLBACK = "corral.backend.rollback"
 CANCEL = "corral.cancel"
 LOGS = "corral.logs"
 MODEL_FETCH = "corral.model.fetch"
-"""Corral's own: the worker brings a model's weights to its disk by itself."""
+"""Corral's own: the worker downloads a model's weights."""
 REPORT_NOW = "corral.report.now"
-"""Corral's own: answers with the whole table of backends and processes."""
+"""Corral's own: the worker replies with its `NodeReport`."""
 REPORT = "corral.report"
-"""Corral's own, published by the worker: the same table, on connect, on change and with each heartbeat."""
+"""Corral's own, published by the worker: its `NodeReport`, on connect, on change and with each heartbeat."""
 
 
 def progress_subject(node: NodeId | str, op_id: str) -> str:
-    """For installs and upgrades alike; the token says `install` for both."""
+    """For installs and upgrades; the token is `install` for both."""
     return node_subject(node, f"backend.install.{sanitise_token(op_id)}.progress")
 
 
 EVERY_REPORT = f"nodes.*.{REPORT}"
 EVERY_PROGRESS = "nodes.*.backend.install.*.progress"
-"""What every frontend listens on."""
+"""Every frontend subscribes to these."""
 
 EVERY_STAGING = "staging.*.progress"
-"""Frontend to frontends: how far a model's files are."""
+"""Frontend to frontends: progress of staging a model's files."""
 
 
 def staging_subject(model: str) -> str:
@@ -66,13 +66,13 @@ def staging_subject(model: str) -> str:
 
 
 NODES_CHANGED = "corral.nodes.changed"
-"""Corral's own, frontend to frontends: a hint that node rows changed; the store is the truth."""
+"""Corral's own, frontend to frontends: a notification that node rows changed; receivers read the store."""
 ANYTHING_CHANGED = "corral.*.changed"
-"""Every such hint."""
+"""All change notifications."""
 
 
 def changed_subject(kind: str) -> str:
-    """The hint for one kind of things: nodes, operations, backends, models, replicas."""
+    """The change notification of one kind: nodes, operations, backends, models or replicas."""
     return f"corral.{sanitise_token(kind)}.changed"
 
 
@@ -81,20 +81,20 @@ def changed_kind(subject: str) -> str:
 
 
 ROUTES_CHANGED = "corral.routes.changed"
-"""Corral's own, to frontends: a hint that models, replicas or nodes changed; the store is the truth."""
+"""Corral's own, to frontends: a notification that models, replicas or nodes changed; receivers read the store."""
 INFLIGHT = "corral.inflight"
-"""Corral's own, frontend to frontends: its open requests for each replica. Forgotten unless repeated."""
-PULSE = "corral.traffic"
-"""Corral's own, frontend to frontends: what it answered lately, so that each can show the whole fleet's pulse."""
+"""Corral's own, frontend to frontends: its open requests for each replica. Expires unless repeated."""
+TRAFFIC = "corral.traffic"
+"""Corral's own, frontend to frontends: its recent traffic, so that each can show the traffic of the whole fleet."""
 
 KEYS_IN_FORCE = "corral.keys.in_force"
-"""Corral's own, frontend to frontends: asked by one that has lost the store, answered by those that still read it."""
+"""Corral's own, frontend to frontends: a request by one that cannot read the store, answered by those that can."""
 
-WHY_REQUEST = "corral.request.explain"
-"""Corral's own, frontend to frontends: answered by the one that served the request, by nobody else."""
+EXPLAIN_REQUEST = "corral.request.explain"
+"""Corral's own, frontend to frontends: answered only by the frontend that served the request."""
 
 FRONTEND_INBOX = "_INBOX.fe"
-"""Replies to frontends go to `_INBOX.fe.<node>.<frontend>.<n>`: a node may publish below its own id only."""
+"""Replies to frontends go to `_INBOX.fe.<node>.<frontend>.<n>`: a node may publish only below its own id."""
 
 
 def node_reply_space(node: NodeId | str) -> str:
@@ -102,7 +102,7 @@ def node_reply_space(node: NodeId | str) -> str:
 
 
 def frontend_inbox(frontend: str, subject: str) -> str:
-    """Where the answer to a request on `subject` is to arrive."""
+    """The prefix of the reply address for a request on `subject`."""
     kind, _, rest = subject.partition(".")
     node = rest.partition(".")[0] if kind == "nodes" else "self"
     return f"{FRONTEND_INBOX}.{node}.{frontend}"

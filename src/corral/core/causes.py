@@ -1,28 +1,28 @@
-"""Why something failed, in one line: for listings, and for whoever only asked for an answer."""
+"""Summarises a failure in one line, for listings and error responses."""
 
 import re
 from collections.abc import Sequence
 
-LAST_WORDS = "Its last words:"
-"""What a process wrote before it ended follows, line by line."""
+LAST_OUTPUT = "Its last words:"
+"""The heading in an error text that precedes a process's last lines of output."""
 LINE_MOST_CHARS = 300
-_TELLING = re.compile(r"error|fail|fatal|cannot|could not|not found|no such|denied|unable|out of memory", re.IGNORECASE)
+_PROBLEM = re.compile(r"error|fail|fatal|cannot|could not|not found|no such|denied|unable|out of memory", re.IGNORECASE)
 _TRACEBACK = "Traceback (most recent call last):"
-# Of an absolute path all but its last part; what follows a scheme is an address.
+# The directories of an absolute path. A path after a scheme belongs to an address and stays.
 _DIRECTORIES = re.compile(r"(?<![\w.:/])/(?:[^\s/'\":;,()]+/)+")
 
 
 def brief_cause(text: str) -> str:
-    """Of a process's last words only the most telling, and no directory of the machine it ran on."""
-    head, mark, tail = text.partition(LAST_WORDS)
+    """The text with only the most significant line of the process's output, and without directories of its machine."""
+    head, mark, tail = text.partition(LAST_OUTPUT)
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     if not mark or not lines:
         return " ".join(text.split())
-    said = _DIRECTORIES.sub("", _most_telling(lines))
-    return f"{' '.join(head.split()).rstrip('.')}: {said[:LINE_MOST_CHARS]}"
+    line = _DIRECTORIES.sub("", _most_significant(lines))
+    return f"{' '.join(head.split()).rstrip('.')}: {line[:LINE_MOST_CHARS]}"
 
 
-def _most_telling(lines: Sequence[str]) -> str:
-    """The first that names a problem: what follows it mostly follows from it. A traceback ends with its error."""
+def _most_significant(lines: Sequence[str]) -> str:
+    """The first line that names a problem, as later ones mostly follow from it. A traceback ends with its error."""
     before = lines[: lines.index(_TRACEBACK)] if _TRACEBACK in lines else lines
-    return next((line for line in before if _TELLING.search(line)), lines[-1])
+    return next((line for line in before if _PROBLEM.search(line)), lines[-1])

@@ -8,7 +8,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def parse_duration_s(text: str) -> float:
-    """Seconds, negative ones too: whether that makes sense is the setting's to say. Raises ValueError."""
+    """Seconds, also negative: each setting checks its own range. Raises ValueError."""
     stripped = text.strip()
     try:
         return float(stripped)
@@ -22,7 +22,7 @@ def parse_duration_s(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Exact, and as it could have been written: `90d`, `1h`, `2.5s`."""
+    """Exact, in the form that `parse_duration_s` reads: `90d`, `1h`, `2.5s`."""
     unit, size = next((unit, size) for unit, size in _WHOLE if (seconds >= size and seconds % size == 0) or unit == "s")
     return f"{seconds / size:g}{unit}"
 

@@ -1,29 +1,29 @@
 """The error tree. The type is for code, the text is for a person.
 
     CorralError
-    ├── InvalidInput            the caller can mend it                    -> 400, exit 2
-    │   └── InvalidSetting      a setting stops the start, by name
-    ├── Unauthenticated         no credential, or one we do not know      -> 401
-    ├── Forbidden               a known caller that may not do this       -> 403
+    ├── InvalidInput            the client can correct it                 -> 400, exit 2
+    │   └── InvalidSetting      a setting prevents the start; the text names it
+    ├── Unauthenticated         no credential, or an unknown one          -> 401
+    ├── Forbidden               a known client without permission         -> 403
     ├── NotFound                                                          -> 404
-    ├── Conflict                true now, but not what the caller assumed -> 409
+    ├── Conflict                the state is not what the client assumed  -> 409
     │   └── Fenced              a newer holder has taken over
     ├── TooLarge                                                          -> 413
-    ├── RateLimited             too much of it; waiting helps             -> 429
-    ├── Unavailable             definitely not done; trying again helps   -> 503
+    ├── RateLimited             too many requests; waiting helps          -> 429
+    ├── Unavailable             definitely not done; a retry helps        -> 503
     │   └── NoResponders        nobody listens on that subject
     └── OutcomeUnknown          it may or may not have happened           -> 504
         └── TimedOut            no answer within the limit
 
-A call to another machine or to the store ends done, definitely not done (everything above but the last two)
-or *unknown*. Code that knows only two of these is wrong.
+A call to another machine or to the store ends as done, as definitely not done (all errors above but the last two)
+or as *unknown*. Code has to handle all three.
 """
 
 from typing import ClassVar
 
 
 class CorralError(Exception):
-    """What was tried, what stood in the way, what would help."""
+    """The text says what was tried, what went wrong and what to do."""
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""Byte counts and budgets as people write them."""
+"""Byte counts and memory budgets as people write them."""
 
 import re
 
@@ -14,7 +14,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?i?B?)", re.IGNORECASE)
 
 
 def parse_budget_bytes(text: str, *, total_bytes: int) -> int:
-    """`80%`, `0.8`, `12GB`, `12GiB` or bytes, never more than there is."""
+    """`80%`, `0.8`, `12GB`, `12GiB` or bytes, at most `total_bytes`."""
     stripped = text.strip()
     try:
         if stripped.endswith("%"):
@@ -32,12 +32,12 @@ def parse_budget_bytes(text: str, *, total_bytes: int) -> int:
     except (ValueError, KeyError):
         raise InvalidInput(f"{text!r} is not a memory budget; write for example 80%, 12GB or 12GiB") from None
     if number <= 0:
-        raise InvalidInput(f"{text!r} leaves no memory at all; write for example 80%, 12GB or 12GiB")
+        raise InvalidInput(f"{text!r} leaves no memory; write for example 80%, 12GB or 12GiB")
     return min(total_bytes, int(number * factor))
 
 
 def read_size_bytes(text: str) -> int | None:
-    """`94MB`, `1.5 GiB`, `4G`, bytes; None for a text that is no size, such as a gallery's "about 4 GB"."""
+    """`94MB`, `1.5 GiB`, `4G` or bytes. None for any other text, such as a gallery's "about 4 GB"."""
     match = _SIZE.fullmatch(text.strip())
     unit = match[2].lower() if match else ""
     factors = {name.lower(): factor for name, factor in _UNITS.items()}

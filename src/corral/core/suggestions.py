@@ -1,4 +1,4 @@
-"""Names that a person may have meant by one that does not exist."""
+"""Suggests existing names similar to an unknown one."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -6,10 +6,10 @@ from difflib import get_close_matches
 NAME_MOST = 300
 
 
-def near_names(wanted: str, known: Sequence[str], *, most: int = 3) -> list[str]:
-    """What the caller may have meant, the likeliest first."""
-    if len(wanted) > NAME_MOST:
+def near_names(name: str, known: Sequence[str], *, most: int = 3) -> list[str]:
+    """The most similar first."""
+    if len(name) > NAME_MOST:
         return []
-    by_lower = {name.lower(): name for name in known}
-    close = get_close_matches(wanted.lower(), by_lower, n=most, cutoff=0.5)
-    return [by_lower[name] for name in close]
+    by_lower = {one.lower(): one for one in known}
+    close = get_close_matches(name.lower(), by_lower, n=most, cutoff=0.5)
+    return [by_lower[one] for one in close]

@@ -1,11 +1,11 @@
-"""What is wrong with a value, in plain sentences. The kinds are pydantic's; this module only knows their names."""
+"""Describes validation errors in plain sentences. The kinds are pydantic's; this module only knows their names."""
 
 from collections.abc import Mapping
 from typing import Any
 
 _SENTENCES = {
     "missing": "is missing",
-    "extra_forbidden": "is not known here",
+    "extra_forbidden": "is not a known field",
     "json_invalid": "the body is not JSON",
     "string_type": "must be text",
     "bool_type": "must be true or false",
@@ -35,7 +35,7 @@ _SENTENCES = {
 
 
 def describe_problem(kind: str, *, context: Mapping[str, Any], message: str) -> str:
-    """`message` is what the validator itself says: our own checks' words, and what has no sentence here."""
+    """`message` is the validator's own text, used for kinds without a sentence here."""
     if kind == "string_pattern_mismatch":
         choices = str(context.get("pattern", "")).removeprefix("^(").removesuffix(")$").split("|")
         return f"must be {', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else message

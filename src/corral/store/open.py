@@ -1,4 +1,4 @@
-"""From a store address to an open, migrated database."""
+"""Opens the database of a store address and migrates it."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ async def open_database(url: str, *, connections: int, clock: Clock, ids: Ids, m
             raise InvalidSetting(f"store: {url!r} needs an absolute path: sqlite:///path/to/corral.db")
         database = SqliteDatabase(Path(rest), clock=clock, ids=ids)
     else:
-        # Imported late: who runs on SQLite pays neither its memory nor its start-up time.
+        # Imported here, so that frontends on SQLite spend neither memory nor start-up time on it.
         from corral.store.engine.postgres import PostgresDatabase
 
         database = await PostgresDatabase.connect(url, redact_url(url), connections=connections, clock=clock, ids=ids)

@@ -1,14 +1,14 @@
-"""Everything the store offers, opened once and handed to who needs a part of it."""
+"""All stores of one database, for the wiring of the roles."""
 
 from corral.store.access.api_keys import AccessStore
-from corral.store.access.audit_events import EventStore
+from corral.store.access.audit_events import AuditEventStore
 from corral.store.backends.create_operation import AdmissionStore
 from corral.store.backends.intent_rows import retry_unconfirmed_now
 from corral.store.backends.intents import IntentStore
-from corral.store.backends.kept_builds import KeptBuildStore
 from corral.store.backends.observed import ObservedStore
 from corral.store.backends.operations import OperationStore
 from corral.store.backends.policies import PolicyStore
+from corral.store.backends.resolved_builds import ResolvedBuildStore
 from corral.store.backends.version_holds import VersionHoldStore
 from corral.store.engine.database import Database
 from corral.store.engine.leases import LeaseStore
@@ -19,16 +19,16 @@ from corral.store.nodes.nodes import NodeStore
 from corral.store.nodes.registration import RegistrationStore
 from corral.store.serving.bucket_weights import BucketWeightsStore
 from corral.store.serving.decisions import DecisionStore
-from corral.store.serving.load_backoff import SetbackStore
+from corral.store.serving.footprints import FootprintStore
+from corral.store.serving.load_backoff import LoadBackoffStore
 from corral.store.serving.load_claims import LoadClaimStore
 from corral.store.serving.load_jobs import LoadJobStore
-from corral.store.serving.load_memory import LoadMemoryStore
 from corral.store.serving.models import ModelStore
 from corral.store.serving.replicas import ReplicaStore
+from corral.store.serving.rollouts import RolloutStore
 from corral.store.serving.scheduling import SchedulingStore
 from corral.store.serving.staged_files import StagedFileStore
 from corral.store.serving.usage import UsageStore
-from corral.store.serving.version_switches import SwitchStore
 from corral.system import Ids, SystemIds
 
 
@@ -40,15 +40,15 @@ class Stores:
         self.bucket_weights = BucketWeightsStore(database)
         self.bus_credentials = BusCredentialStore(database)
         self.decisions = DecisionStore(database)
-        self.events = EventStore(database)
+        self.events = AuditEventStore(database)
         self.frontends = FrontendStore(database)
         self.health = HealthStore(database)
         self.intents = IntentStore(database)
-        self.kept_builds = KeptBuildStore(database)
+        self.resolved_builds = ResolvedBuildStore(database)
         self.leases = LeaseStore(database)
         self.load_claims = LoadClaimStore(database)
         self.load_jobs = LoadJobStore(database)
-        self.load_memory = LoadMemoryStore(database)
+        self.footprints = FootprintStore(database)
         self.models = ModelStore(database)
         self.nodes = NodeStore(database)
         self.observed = ObservedStore(database)
@@ -57,8 +57,8 @@ class Stores:
         self.registration = RegistrationStore(database, on_restart=retry_unconfirmed_now)
         self.replicas = ReplicaStore(database)
         self.scheduling = SchedulingStore(database)
-        self.setbacks = SetbackStore(database)
+        self.load_backoff = LoadBackoffStore(database)
         self.staged_files = StagedFileStore(database)
-        self.switches = SwitchStore(database)
+        self.rollouts = RolloutStore(database)
         self.usage = UsageStore(database)
         self.version_holds = VersionHoldStore(database)

@@ -6,20 +6,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_subject
 from corral.controller.backends.attempts import AttemptLimits
-from corral.controller.backends.intent_controller import IntentQueue, IntentReconciler
-from corral.controller.backends.peers import Peers
+from corral.controller.backends.intent_controller import IntentReconciler
+from corral.controller.backends.peers import BlobPeers
 from corral.controller.backends.progress import LiveProgress
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.smoke_test import SmokeTest, VersionRollout
+from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import BackendSpec, RetryLimits, Verb
 from corral.core.backends.operations import NodeProgress, Operation
 from corral.core.nodes.node import Node
+from corral.store.backends.intents import IntentStore
 from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
 from corral.telemetry.metrics import MetricRegistry
@@ -98,7 +101,7 @@ async def controlling(
     limits: AttemptLimits = LIMITS,
     *,
     replicas: VersionRollout | None = None,
-    orders: IntentQueue | None = None,
+    intents: IntentStore | None = None,
 ) -> AsyncIterator[IntentReconciler]:
     clock = SystemClock()
     refused = RefusedMessages(stores.nodes, clock, MetricRegistry())
@@ -111,13 +114,15 @@ async def controlling(
         return
 
     controller = IntentReconciler(
-        orders=orders or stores.intents,
+        intents=intents or stores.intents,
         bus=bus,
         reports=reports,
         progress=progress,
-        suspicion=stores.health,
+        health=stores.health,
         replicas=replicas or SmokeTest(bus),
-        peers=Peers(nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=SystemIds()),
+        peers=BlobPeers(
+            nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=SystemIds()
+        ),
         limits=limits,
         ids=SystemIds(),
         on_change=nothing,
@@ -179,7 +184,7 @@ async def test_a_worker_that_says_done_and_has_nothing_has_failed(stores: Stores
                 await asyncio.sleep(0.02)
                 operation = await stores.operations.read_one(job)
     assert only(operation).attempts == 3
-    assert "says it is done, but echo is not on the node" in only(operation).error
+    assert "replied that it is done, but echo is not installed" in only(operation).error
     assert operation.state.value == "failed"
 
 
@@ -196,7 +201,7 @@ async def test_nobody_there_makes_the_node_unhealthy_and_keeps_row_and_attempts(
                 await asyncio.sleep(0.02)
         shown = only(await until(stores, job, "queued"))
     assert shown.attempts == 0
-    assert "does not answer on the message bus" in shown.error
+    assert "not connected to the message bus" in shown.error
 
 
 async def test_a_time_out_is_cleared_by_a_report_and_only_for_an_install(stores: Stores, connect: Connect) -> None:
@@ -382,17 +387,21 @@ async def test_a_retry_from_the_row_alone_sends_what_the_first_attempt_sent(stor
         return await worker.install(request)
 
     await worker.serve("backend.install", second_time)
-    spec = BackendSpec(
-        reference="ours@echo", name="echo", uri="", alias="e", galleries='[{"name":"ours","url":"x"}]',
-        uris=("oci://r/echo@sha256:new", "oci://mirror/echo@sha256:new"), digest="sha256:new", version="1.0",
+    build = BuildRef(
+        name="echo",
+        alias="e",
+        uris=("oci://r/echo@sha256:new", "oci://mirror/echo@sha256:new"),
+        digest="sha256:new",
+        version="1.0",
         manifest='{"protocol":"openai"}',
-    )  # fmt: skip
+    )
+    spec = BackendSpec(reference="ours@echo", build=build, galleries='[{"name":"ours","url":"x"}]')
     async with controlling(stores, await connect("fe")):
         job = (await stores.admission.admit(admission(Verb.INSTALL, node, spec=spec))).id
         await until(stores, job, "success")
     first, second = (request for _, request in worker.asked)
     assert first == second
-    assert first["corral"]["uris"] == list(spec.uris)
+    assert msgspec.convert(first["corral"]["build"], BuildRef) == build
     assert (first["backend"], first["name"], first["alias"]) == ("ours@echo", "echo", "e")
 
 

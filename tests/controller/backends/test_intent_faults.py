@@ -13,6 +13,7 @@ from corral.bus.subjects import node_subject
 from corral.controller.backends.attempts import AttemptLimits
 from corral.controller.backends.intent_controller import IntentReconciler
 from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed
+from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import BackendSpec, RetryLimits, Verb
 from corral.core.backends.operations import Operation
 from corral.core.backends.rollout import ReplicaChange
@@ -356,16 +357,16 @@ async def test_answers_nobody_foresaw_are_failures_that_come_to_an_end(
 
 
 class Recording:
-    """The real orders, except that results are written as the test says."""
+    """The real intents, except that results are written as the test says."""
 
-    def __init__(self, orders: IntentStore, *fails: Exception) -> None:
-        self._orders, self._fails = orders, list(fails)
+    def __init__(self, intents: IntentStore, *fails: Exception) -> None:
+        self._intents, self._fails = intents, list(fails)
         self.records = 0
         self.begun, self.go = asyncio.Event(), asyncio.Event()
         self.go.set()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._orders, name)
+        return getattr(self._intents, name)
 
     async def record(self, results: Sequence[Result]) -> set[str]:
         self.records += 1
@@ -373,7 +374,7 @@ class Recording:
         await self.go.wait()
         if self._fails:
             raise self._fails.pop(0)
-        return await self._orders.record(results)
+        return await self._intents.record(results)
 
 
 @pytest.mark.parametrize("error", [InvalidInput("it does not fit"), RuntimeError("nobody thought of this")])
@@ -385,17 +386,17 @@ async def test_a_result_that_cannot_be_written_holds_up_nobody_elses(
     other, well = await start_worker(stores, connect, "b")
     await worker.serve("backend.install", worker.install)
     await well.serve("backend.install", well.install)
-    orders = Recording(stores.intents, error, error, error)
-    async with controlling(stores, await connect("fe"), PATIENT, orders=orders):  # type: ignore[arg-type]
+    intents = Recording(stores.intents, error, error, error)
+    async with controlling(stores, await connect("fe"), PATIENT, intents=intents):  # type: ignore[arg-type]
         first = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
-        await wait_until_async(lambda: _has_recorded(orders, 3), what="its result was tried three times")
+        await wait_until_async(lambda: _has_recorded(intents, 3), what="its result was tried three times")
         second = (await stores.admission.admit(admission(Verb.INSTALL, other))).id
         assert (await finished(stores, second)).state.value == "completed"
         assert (await finished(stores, first)).state.value == "completed", "it is given anew when its claim runs out"
 
 
-async def _has_recorded(orders: Recording, count: int) -> bool:
-    return orders.records >= count
+async def _has_recorded(intents: Recording, count: int) -> bool:
+    return intents.records >= count
 
 
 async def test_a_result_that_nobody_waits_for_any_more_stops_no_other(
@@ -404,15 +405,15 @@ async def test_a_result_that_nobody_waits_for_any_more_stops_no_other(
     """Our own claim ran out while its result was being written, and was made anew from here."""
     node, worker = await start_worker(stores, connect)
     await worker.serve("backend.install", worker.install)
-    orders = Recording(stores.intents, InvalidInput("it does not fit"))
-    orders.go.clear()
-    async with controlling(stores, await connect("fe"), PATIENT, orders=orders) as controller:  # type: ignore[arg-type]
+    intents = Recording(stores.intents, InvalidInput("it does not fit"))
+    intents.go.clear()
+    async with controlling(stores, await connect("fe"), PATIENT, intents=intents) as controller:  # type: ignore[arg-type]
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
-        await asyncio.wait_for(orders.begun.wait(), 20)
+        await asyncio.wait_for(intents.begun.wait(), 20)
         await asyncio.to_thread(rig.run_sql, "UPDATE intents SET lease_until = 0, due_at = 0")
         controller.notify()
         await wait_until_async(lambda: _count(worker, "backend.install", 2), what="the order is given anew")
-        orders.go.set()
+        intents.go.set()
         assert (await finished(stores, job)).state.value == "completed"
 
 
@@ -459,7 +460,7 @@ async def test_a_cancel_ends_a_switch_at_once_and_takes_the_version_back(
     assert "echo" not in worker.applied, "what was taken back was not carried out"
     assert switch.restored == [("sha256:old", False)], "nobody waits for what serves again"
     expected = "the old one is being started again" if stopped else "serves on"
-    assert "the node is back on sha256:old" in only(ended).error
+    assert "the node is back at sha256:old" in only(ended).error
     assert expected in only(ended).error
 
 
@@ -548,7 +549,9 @@ async def test_a_cancelled_order_that_the_worker_carries_out_all_the_same_is_sho
     async with controlling(stores, await connect("fe")) as controller:
         job = (
             await stores.admission.admit(
-                admission(verb, node, spec=BackendSpec(reference="echo", name="echo", digest="sha256:old"))
+                admission(
+                    verb, node, spec=BackendSpec(reference="echo", build=BuildRef(name="echo", digest="sha256:old"))
+                )
             )
         ).id
         await until(stores, job, "running_on_worker")

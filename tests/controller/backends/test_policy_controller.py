@@ -9,18 +9,20 @@ from controller.backends.test_resolve import DIGEST, Galleries, Registry, SlowRe
 from corral.controller.backends.create_operation import Fleet
 from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.resolve import Resolver
-from corral.core.backends.exhausted import DEFAULT_PATIENCE
+from corral.core.backends.build import BuildRef
+from corral.core.backends.exhausted import DEFAULT_EXHAUSTED_RETRY
 from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, Verb
 from corral.core.backends.policies import Ensure, PolicyChange
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import Observation, ObservedBackend
 from corral.core.nodes.targets import Target
+from corral.store.backends.intents import IntentStore
 from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
 from harness.databases import Rig
 from harness.fleet_store import admission, healthy
 from harness.waiting import until, wait_until_async
-from store.backends.test_fleet_orders import claim, end
+from store.backends.test_intents import claim, end
 
 JOINERS = 60
 
@@ -30,30 +32,15 @@ async def nothing() -> None:
 
 
 @asynccontextmanager
-async def keeping(stores: Stores, registry: Registry, changes: "CountedChanges | None" = None) -> AsyncIterator[None]:
-    ids, resolver = SystemIds(), Resolver(Galleries(), registry, stores.kept_builds)
-    fleet = Fleet(
-        nodes=stores.nodes,
-        observed=stores.observed,
-        intents=stores.intents,
-        policies=stores.policies,
-        admissions=stores.admission,
-        resolver=resolver,
-        ids=ids,
-        on_change=nothing,
-    )
+async def keeping(stores: Stores, registry: Registry) -> AsyncIterator[None]:
+    ids, resolver = SystemIds(), Resolver(Galleries(), registry, stores.resolved_builds)
+    fleet = Fleet(stores=stores, resolver=resolver, ids=ids, on_change=nothing)
     desired = PolicyReconciler(
         holder="fe",
-        nodes=stores.nodes,
-        processes=stores.observed,
-        policies=stores.policies,
-        changes=changes or stores.intents,
+        stores=stores,
         fleet=fleet,
         resolver=resolver,
-        holds=stores.version_holds,
-        patience=DEFAULT_PATIENCE,
-        admissions=stores.admission,
-        leases=stores.leases,
+        exhausted_retry=DEFAULT_EXHAUSTED_RETRY,
         clock=SystemClock(),
         ids=ids,
         on_change=nothing,
@@ -107,7 +94,9 @@ async def test_many_joiners_ask_a_slow_registry_once_and_a_delete_does_not_wait_
 
 async def test_of_what_a_returning_machine_needs_deletes_are_ordered_first(stores: Stores, rig: Rig) -> None:
     node = await healthy(stores, "returning")
-    spec = BackendSpec(reference="echo", name="echo", digest=DIGEST, uris=(f"oci://registry.test/echo@{DIGEST}",))
+    spec = BackendSpec(
+        reference="echo", build=BuildRef(name="echo", digest=DIGEST, uris=(f"oci://registry.test/echo@{DIGEST}",))
+    )
     await stores.admission.admit(admission(Verb.INSTALL, node, spec=spec))
     [one] = await claim(stores)
     await end(stores, one, AttemptConfirmed(DIGEST))
@@ -127,7 +116,7 @@ async def test_of_what_a_returning_machine_needs_deletes_are_ordered_first(store
 async def test_a_machine_that_joins_while_the_registry_is_away_gets_what_its_policy_meant_before(
     stores: Stores,
 ) -> None:
-    await Resolver(Galleries(), Registry(), stores.kept_builds).resolve("native", [await healthy(stores, "first")])
+    await Resolver(Galleries(), Registry(), stores.resolved_builds).resolve("native", [await healthy(stores, "first")])
     joiner = await healthy(stores, "joiner")
     await stores.observed.record([told(joiner)])
     await set_policy(stores, "native", Ensure.PRESENT)
@@ -138,18 +127,17 @@ async def test_a_machine_that_joins_while_the_registry_is_away_gets_what_its_pol
 
         await wait_until_async(ordered, what="it is ordered by the digest known from before", within_s=10)
     [order] = [one for one in await orders(stores, Verb.INSTALL) if one.node_id == NodeId(joiner.id)]
-    assert order.spec.digest == DIGEST
+    assert order.spec.build.digest == DIGEST
 
 
-class CountedChanges:
-    """One read for each turn of desired state."""
+class CountedChanges(IntentStore):
+    """One read for each reconcile."""
 
-    def __init__(self, stores: Stores) -> None:
-        self._intents, self.turns = stores.intents, 0
+    turns = 0
 
     async def read_changed(self, since_ms: int) -> tuple[int, set[NodeId], bool]:
         self.turns += 1
-        return await self._intents.read_changed(since_ms)
+        return await super().read_changed(since_ms)
 
 
 async def test_a_version_that_took_down_what_served_is_not_ordered_again_but_its_successor_is(
@@ -158,23 +146,26 @@ async def test_a_version_that_took_down_what_served_is_not_ordered_again_but_its
     old, broken, mended = ("sha256:" + letter * 64 for letter in "0bc")
     node = await healthy(stores, "a")
     await stores.observed.record([told(node, ObservedBackend(name="native", digest=old))])
-    spec = BackendSpec(reference="native", name="native", digest=broken, uris=(f"oci://registry.test/native@{broken}",))
+    spec = BackendSpec(
+        reference="native", build=BuildRef(name="native", digest=broken, uris=(f"oci://registry.test/native@{broken}",))
+    )
     await stores.admission.admit(admission(Verb.UPGRADE, node, backend="native", spec=spec))
     [one] = await claim(stores)
     await end(stores, one, AttemptRejected("it does not start, and what served was stopped for it", final=True))
     await rig.advance(120)
     rig.run_sql(f"UPDATE nodes SET changed_at = {rig.clock.now_ms()}, presence_since = {rig.clock.now_ms()}")
-    registry, changes = Registry(), CountedChanges(stores)
+    registry, changes = Registry(), CountedChanges(stores.database)
+    stores.intents = changes
     registry.digest = broken
-    async with keeping(stores, registry, changes):
+    async with keeping(stores, registry):
         await until(lambda: registry.asked, what="its reference is looked up again", within_s=10)
         seen = changes.turns
         await until(lambda: changes.turns >= seen + 2, what="the answer is seen", within_s=15)
-    assert [order.spec.digest for order in await orders(stores, Verb.UPGRADE)] == [broken], "once is enough"
+    assert [order.spec.build.digest for order in await orders(stores, Verb.UPGRADE)] == [broken], "once is enough"
     registry.digest = mended
     async with keeping(stores, registry):
 
         async def ordered() -> bool:
-            return mended in [order.spec.digest for order in await orders(stores, Verb.UPGRADE)]
+            return mended in [order.spec.build.digest for order in await orders(stores, Verb.UPGRADE)]
 
         await wait_until_async(ordered, what="another version is worth a try", within_s=10)

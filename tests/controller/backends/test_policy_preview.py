@@ -3,6 +3,7 @@
 from controller.backends.test_resolve import Galleries, NothingKept, Registry, node
 from corral.controller.backends.policy_preview import KEPT_S, PolicyPreview
 from corral.controller.backends.resolve import Resolver
+from corral.core.backends.build import BuildRef
 from corral.core.backends.desired import UnresolvedPolicy
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Unfit
@@ -34,7 +35,7 @@ def question(node: Node, backend: str = "echo", spec: BackendSpec = ECHO) -> Unr
 async def test_names_are_those_of_the_build_that_fits_the_node() -> None:
     reader = PolicyPreview(Resolver(Galleries(), Registry(), NothingKept()), StandingClock())
     here, arm = node("here"), node("arm", platform="linux/arm64")
-    outside = BackendSpec(reference="mine", uri="registry.test/mine:1", alias="echo")
+    outside = BackendSpec(reference="mine", build=BuildRef(alias="echo"), uri="registry.test/mine:1")
     found = await reader.read([question(here), question(arm), question(here, "mine", outside)])
     assert found["echo", here.id] == {"echo", "cpu-echo"}
     assert isinstance(found["echo", arm.id], Unfit)

@@ -9,12 +9,13 @@ import pytest
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import InstallProgress, ProgressExtras, encode
 from corral.bus.subjects import progress_subject
-from corral.controller.backends.progress import OPERATIONS_MOST, LiveProgress, tell_progress
+from corral.controller.backends.progress import OPERATIONS_MOST, LiveProgress, publish_progress
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus
 from corral.core.backends.progress import overlay
 from corral.core.errors import InvalidInput
 from corral.core.nodes.node import NodeId
+from corral.core.transfer import TransferProgress
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from corral.telemetry.metrics import MetricRegistry
@@ -44,7 +45,7 @@ class Kept:
                 self.node = node
 
     async def has(self, phase: str) -> bool:
-        return self.node.phase == phase
+        return self.node.transfer.phase == phase
 
 
 class Picky:
@@ -64,7 +65,9 @@ def message(node: str, operation: str = "op", sequence: int = 1, *, last: bool =
         node_id=node,
         backend="b",
         percentage=1.0,
-        corral=ProgressExtras(sequence=sequence, phase="downloading", bytes_done=1, last=last),
+        corral=ProgressExtras(
+            sequence=sequence, transfer=TransferProgress(phase="downloading", percentage=1.0, bytes_done=1), last=last
+        ),
     )
     return BusMessage(progress_subject(node, operation), encode(news))
 
@@ -100,14 +103,11 @@ async def test_progress_of_endless_operations_is_bounded(stores: Stores) -> None
 
 
 @pytest.mark.parametrize("pause", [False, True], ids=["at-once", "after-a-pause"])
-async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch, pause: bool
-) -> None:
+async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(stores: Stores, pause: bool) -> None:
     """Whether the first frontend's word comes before or after the end of the run is cleared away."""
-    monkeypatch.setattr("corral.controller.backends.progress.SAVE_EVERY_S", 0.02)
     link, store = Link(), Kept()
     refused = RefusedMessages(stores.nodes, SystemClock(), MetricRegistry())
-    live = LiveProgress(bus=link, store=store, refused=refused, clock=SystemClock())
+    live = LiveProgress(bus=link, store=store, refused=refused, clock=SystemClock(), save_every_s=0.02)
     await live.start()
     node = NodeId("a")
     live.follow("op", node)
@@ -123,11 +123,11 @@ async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(
     if pause:
         await wait_until_async(is_cleared, what="the run is cleared away")
     for phase in ("starting the new version", "waiting for open requests"):
-        await tell_progress(link, SystemClock(), "op", node, phase)
-        assert overlay(store.node, live.of("op").get(node)).phase == phase
+        await publish_progress(link, SystemClock(), "op", node, phase)
+        assert overlay(store.node, live.of("op").get(node)).transfer.phase == phase
         await wait_until_async(partial(store.has, phase), what="it is written")
         await asyncio.sleep(0.1)
-        assert overlay(store.node, live.of("op").get(node)).phase == phase, "and stays"
+        assert overlay(store.node, live.of("op").get(node)).transfer.phase == phase, "and stays"
     running.cancel()
 
 
@@ -136,7 +136,7 @@ async def test_a_new_run_of_the_worker_is_shown_though_its_first_message_was_los
     refused = RefusedMessages(stores.nodes, SystemClock(), MetricRegistry())
     live = LiveProgress(bus=link, store=Kept(), refused=refused, clock=SystemClock())
     await live.start()
-    await tell_progress(link, SystemClock(), "op", NodeId("a"), "starting the new version")
+    await publish_progress(link, SystemClock(), "op", NodeId("a"), "starting the new version")
     await link.hear(message("a", sequence=2))
-    assert live.of("op")[NodeId("a")].phase == "downloading"
-    assert live.of("op")[NodeId("a")].percentage == 1.0
+    assert live.of("op")[NodeId("a")].transfer.phase == "downloading"
+    assert live.of("op")[NodeId("a")].transfer.percentage == 1.0

@@ -12,7 +12,7 @@ from controller.loads.test_coordinator import Faulty, faulty, replication
 from corral.bus.client import BusMessage
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import BACKEND_INSTALL, node_subject
-from corral.controller.backends.peers import Peers
+from corral.controller.backends.peers import BlobPeers
 from corral.controller.replicas.wiring import Replication
 from corral.store.stores import Stores
 from corral.system import SystemClock
@@ -75,6 +75,6 @@ async def test_nobody_is_sent_to_a_peer_that_leads_elsewhere(stores: Stores, nam
     async def report(_node: str) -> NodeReport:
         return NodeReport(node="n", instance="i", epoch=1, sequence=1, backends=[], processes=[], blob_token="opens")
 
-    peers = Peers(nodes=stores.nodes, observed=stores.observed, ask_report=report, clock=SystemClock(), ids=IDS)
+    peers = BlobPeers(nodes=stores.nodes, observed=stores.observed, ask_report=report, clock=SystemClock(), ids=IDS)
     found = await peers.among({"bad", "good"}, besides="asks")
     assert [peer.url for peer in found] == ["http://good.example:2"]

@@ -13,7 +13,8 @@ from corral.artifacts.errors import SourceUnavailable
 from corral.artifacts.galleries.entries import parse_backends
 from corral.artifacts.oci.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
-from corral.controller.backends.resolve import ResolvedBackend, Resolver, wish_of
+from corral.controller.backends.resolve import LookupLimits, Resolver, spec_of
+from corral.core.backends.build import ResolvedBackend
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Unfit, Unresolved, index_by_name
 from corral.core.errors import NotFound
@@ -85,22 +86,22 @@ async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() 
     found = await Resolver(Galleries(), registry, NothingKept()).resolve("echo", nodes)
     a, gpu, arm = found[NodeId("a")], found[NodeId("gpu")], found[NodeId("arm")]
     assert isinstance(a, ResolvedBackend)
-    assert a.variant == "cpu-echo"
-    assert a.uris == (f"oci://registry.test/echo@{DIGEST}", f"oci://mirror.test/echo@{DIGEST}")
+    assert a.build.name == "cpu-echo"
+    assert a.build.uris == (f"oci://registry.test/echo@{DIGEST}", f"oci://mirror.test/echo@{DIGEST}")
     assert isinstance(gpu, ResolvedBackend)
-    assert gpu.variant == "cuda12-echo"
+    assert gpu.build.name == "cuda12-echo"
     assert isinstance(arm, Unfit)
-    assert arm.reason == "cpu-echo has no build for linux/arm64; it has some for linux/amd64"
+    assert arm.reason == "cpu-echo has no build for linux/arm64; it has builds for linux/amd64"
     assert sorted(registry.asked) == ["registry.test/echo:cpu", "registry.test/echo:cuda12"]
-    spec = wish_of(a, reference="echo", galleries="[]")
-    assert (spec.name, spec.digest, spec.version, spec.uris) == ("cpu-echo", DIGEST, "1.0", a.uris)
+    spec = spec_of(a, reference="echo", galleries="[]")
+    assert (spec.build, spec.build.version) == (a.build, "1.0")
 
 
 async def test_a_mirror_names_the_version_when_the_source_is_away_and_nobody_is_an_error() -> None:
     resolver = Resolver(Galleries(), Registry(away="registry.test"), NothingKept())
     found = (await resolver.resolve("ours@cpu-echo", [node("a")]))[NodeId("a")]
     assert isinstance(found, ResolvedBackend)
-    assert found.digest == DIGEST
+    assert found.build.digest == DIGEST
     with pytest.raises(SourceUnavailable):
         await resolver.resolve("cuda12-echo", [node("gpu", capability="nvidia")])
 
@@ -121,17 +122,21 @@ async def test_a_name_nobody_has_is_not_found() -> None:
 async def test_what_was_looked_up_once_is_known_to_every_frontend_while_the_registry_is_away(stores: Stores) -> None:
     nodes = [node("a"), node("arm", platform="linux/arm64")]
     registry = Registry()
-    before = await Resolver(Galleries(), registry, stores.kept_builds).resolve(
+    before = await Resolver(Galleries(), registry, stores.resolved_builds).resolve(
         "cuda12-echo", [node("g", capability="nvidia")]
     )
-    await Resolver(Galleries(), registry, stores.kept_builds).resolve("native", nodes)
+    await Resolver(Galleries(), registry, stores.resolved_builds).resolve("native", nodes)
     registry.away = "registry.test"
-    elsewhere = Resolver(Galleries(), registry, stores.kept_builds)
+    elsewhere = Resolver(Galleries(), registry, stores.resolved_builds)
     gpu = (await elsewhere.recall("cuda12-echo", [node("other", capability="nvidia")]))[NodeId("other")]
     assert isinstance(gpu, ResolvedBackend)
     known = before[NodeId("g")]
     assert isinstance(known, ResolvedBackend)
-    assert (gpu.uris, gpu.digest, gpu.unconfirmed) == (known.uris, DIGEST, "registry.test does not answer.")
+    assert (gpu.build.uris, gpu.build.digest, gpu.unconfirmed) == (
+        known.build.uris,
+        DIGEST,
+        "registry.test does not answer.",
+    )
     native = await elsewhere.recall("native", nodes)
     assert isinstance(native[NodeId("a")], ResolvedBackend)
     assert isinstance(native[NodeId("arm")], Unfit), "which platforms there are is known as well"
@@ -155,8 +160,8 @@ async def test_a_silent_registry_is_not_asked_by_every_load_in_turn() -> None:
 
 
 async def test_while_a_gallery_cannot_be_read_its_names_mean_what_they_meant(stores: Stores) -> None:
-    await Resolver(Galleries(), Registry(), stores.kept_builds).resolve("echo", [node("a")])
-    unread = Resolver(Galleries(unread=True), Registry(), stores.kept_builds)
+    await Resolver(Galleries(), Registry(), stores.resolved_builds).resolve("echo", [node("a")])
+    unread = Resolver(Galleries(unread=True), Registry(), stores.resolved_builds)
     found = await unread.recall("echo", [node("a"), node("gpu", capability="nvidia")])
     assert isinstance(found[NodeId("a")], ResolvedBackend)
     assert isinstance(found[NodeId("gpu")], Unresolved)
@@ -184,16 +189,13 @@ class SlowRegistry(Registry):
         return pin
 
 
-async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("corral.controller.backends.resolve.ANSWERS_WITHIN_S", 0.01)
+async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before() -> None:
     registry = SlowRegistry()
-    resolver = Resolver(Galleries(), registry, NothingKept())
+    resolver = Resolver(Galleries(), registry, NothingKept(), LookupLimits(answer_s=0.01))
     asked = [
         asyncio.create_task(resolver.recall("native", [node("a")])),
         asyncio.create_task(
-            resolver.recall_wish(BackendSpec(reference="x", uri="registry.test/x:1"), "x", [node("a")])
+            resolver.recall_spec(BackendSpec(reference="x", uri="registry.test/x:1"), "x", [node("a")])
         ),
     ]
     await asyncio.sleep(0.1)  # longer than where something is known
@@ -203,13 +205,9 @@ async def test_a_slow_registry_is_waited_for_where_nothing_is_known_from_before(
     assert len(registry.asked) == 2
 
 
-async def test_an_answer_that_came_late_counts_for_whoever_asks_next(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corral.controller.backends.resolve.ANSWERS_WITHIN_S", 0.01)
-    monkeypatch.setattr("corral.controller.backends.resolve.UNKNOWN_WITHIN_S", 0.02)
+async def test_an_answer_that_came_late_counts_for_whoever_asks_next(stores: Stores) -> None:
     registry = SlowRegistry()
-    resolver = Resolver(Galleries(), registry, stores.kept_builds)
+    resolver = Resolver(Galleries(), registry, stores.resolved_builds, LookupLimits(answer_s=0.01, unknown_s=0.02))
     for _ in range(2):
         assert isinstance((await resolver.recall("native", [node("a")]))[NodeId("a")], Unresolved)
     registry.answers.set()
@@ -221,16 +219,16 @@ async def test_an_answer_that_came_late_counts_for_whoever_asks_next(
     registry.answers.clear()
     assert await known()
     assert len(registry.asked) == 1
-    assert list(await stores.kept_builds.read("native")) == ["default"], "and every frontend knows it"
+    assert list(await stores.resolved_builds.read("native")) == ["default"], "and every frontend knows it"
 
 
 async def test_what_a_frontend_finds_again_replaces_what_another_has_kept_since(stores: Stores) -> None:
     registry = Registry()
-    ours, theirs = (Resolver(Galleries(), registry, stores.kept_builds) for _ in range(2))
+    ours, theirs = (Resolver(Galleries(), registry, stores.resolved_builds) for _ in range(2))
     for resolver, digest in ((ours, DIGEST), (theirs, "sha256:" + "b" * 64), (ours, DIGEST)):
         registry.digest = digest
         await resolver.resolve("native", [node("a")])
     registry.away = "registry.test"
     found = (await theirs.recall("native", [node("a")]))[NodeId("a")]
     assert isinstance(found, ResolvedBackend)
-    assert found.digest == DIGEST
+    assert found.build.digest == DIGEST

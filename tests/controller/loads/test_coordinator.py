@@ -13,7 +13,7 @@ from corral.controller.replicas.wiring import Replication
 from corral.core.errors import NotFound, OutcomeUnknown, Unavailable
 from corral.core.replicas.scaling import ScalingPace
 from corral.store.engine.database import Body, Database, StoreConflict
-from corral.store.engine.patient import MOST_CONFLICTS, PatientDatabase
+from corral.store.engine.retrying import MOST_CONFLICTS, RetryingDatabase
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from harness.databases import Rig
@@ -270,7 +270,7 @@ async def _has_failed(stores: Stores) -> bool:
 
 @pytest.mark.parametrize("error", [AWAY, StoreConflict("others keep changing it")])
 async def test_patience_outlasts_what_was_definitely_not_done(stores: Stores, faulty: Faulty, error: Exception) -> None:
-    patient = Stores(PatientDatabase(faulty), IDS)
+    patient = Stores(RetryingDatabase(faulty), IDS)
     faulty.writes_fail = [error] * 3
     await patient.models.save(TINY, "ann")
     faulty.reads_fail = [error] * 3
@@ -279,7 +279,7 @@ async def test_patience_outlasts_what_was_definitely_not_done(stores: Stores, fa
 
 
 async def test_patience_asks_again_only_where_that_can_do_no_harm(stores: Stores, faulty: Faulty) -> None:
-    patient = Stores(PatientDatabase(faulty), IDS)
+    patient = Stores(RetryingDatabase(faulty), IDS)
     unknown = OutcomeUnknown("lost at the commit")
     faulty.reads_fail = [unknown]
     with pytest.raises(NotFound):
@@ -291,7 +291,7 @@ async def test_patience_asks_again_only_where_that_can_do_no_harm(stores: Stores
 
 
 async def test_patience_with_conflicts_has_an_end(faulty: Faulty) -> None:
-    patient = Stores(PatientDatabase(faulty), IDS)
+    patient = Stores(RetryingDatabase(faulty), IDS)
     faulty.writes_fail = [StoreConflict("it is there already")] * 2 * MOST_CONFLICTS
     with pytest.raises(StoreConflict):
         await patient.models.save(TINY, "ann")

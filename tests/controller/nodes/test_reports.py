@@ -23,7 +23,7 @@ from corral.controller.nodes.reports import Reports
 from corral.core.errors import InvalidInput, NoResponders
 from corral.core.nodes.node import NodeClaim, NodeId, NodeType
 from corral.core.nodes.observed import Observation
-from corral.store.backends.observed import Recorded
+from corral.store.backends.observed import RecordedReports
 from corral.store.nodes.registration import Registered
 from corral.store.stores import Stores
 from corral.system import SystemClock
@@ -192,7 +192,7 @@ class Picky:
         self._observed, self._poisoned = stores.observed, poisoned
         self.tried: list[int] = []
 
-    async def record(self, observations: Sequence[Observation]) -> Recorded:
+    async def record(self, observations: Sequence[Observation]) -> RecordedReports:
         self.tried.append(len(observations))
         if any(observation.node_id == self._poisoned for observation in observations):
             raise InvalidInput("a value does not fit into the store")

@@ -15,7 +15,7 @@ from corral.core.replicas.placement import Need
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.scaling import Add, Scheduling
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.version_switches import SwitchView
+from corral.store.serving.rollouts import RolloutView
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from harness.waiting import wait_until_async
@@ -103,7 +103,7 @@ async def stop_old(stores: Stores, job: LoadJob, old: Replica) -> Replica:
     """It makes room for the load that takes its place, which has got that."""
     new = await reserve_instead(stores, job, old)
     await stores.load_claims.stop_first(job, "its successor needs its memory")
-    await stores.replicas.want_stopped([old.id], why="idle")
+    await stores.replicas.request_stop([old.id], why="idle")
     await stores.replicas.stopped(old)
     return new
 
@@ -140,7 +140,7 @@ async def test_a_switch_is_not_over_while_the_old_version_still_answers(stores: 
     await stores.load_claims.finish(under_way, loaded(process_key="tiny#1", backend_digest="sha256:2"))
     await wait_until_async(lambda: words.has("waiting for open requests of the old version"), what="it drains")
     assert not switching.done()
-    await stores.replicas.want_stopped([replica.id], why="idle")
+    await stores.replicas.request_stop([replica.id], why="idle")
     await stores.replicas.stopped(replica)
     await asyncio.wait_for(switching, 10)
 
@@ -193,7 +193,7 @@ async def test_a_load_that_was_there_before_the_switch_and_stops_the_old_version
     with pytest.raises(VersionFailed, match="the engine is on fire"):
         await asyncio.wait_for(switching, 10)
     [left] = await stores.load_jobs.read_all()
-    assert (left.id, left.stops_first_on) == (job.id, "a"), "what brings the old one back is still there"
+    assert (left.id, left.stop_first_node) == (job.id, "a"), "what brings the old one back is still there"
 
 
 async def test_a_switch_is_not_over_when_the_load_for_which_the_old_version_was_stopped_was_given_up(
@@ -299,7 +299,7 @@ async def test_what_was_stopped_first_is_known_to_another_frontend_though_its_lo
     restored = await switcher.restore(NodeId("a"), backend="llama-cpp", digest="sha256:1", wait=False)
     assert restored.was_stopped
     [back] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
-    assert (back.replaces, back.stops_first_on) == (served["a"].id, "a")
+    assert (back.replaces, back.stop_first_node) == (served["a"].id, "a")
     await reserve(stores, back)
     await stores.load_claims.finish(back, loaded())
     assert await switcher.find_stopped(NodeId("a"), "llama-cpp") is None
@@ -392,9 +392,9 @@ async def test_a_phase_that_lasts_is_told_again(stores: Stores, monkeypatch: pyt
 async def test_a_thousand_switches_cost_no_more_reads_than_one() -> None:
     reads: list[int] = []
 
-    async def read(nodes: Collection[str]) -> SwitchView:
+    async def read(nodes: Collection[str]) -> RolloutView:
         reads.append(len(nodes))
-        return SwitchView(replicas={node: [] for node in nodes})
+        return RolloutView(replicas={node: [] for node in nodes})
 
     shared = SharedSnapshot(read, SystemClock())
 
@@ -412,10 +412,10 @@ async def test_a_thousand_switches_cost_no_more_reads_than_one() -> None:
 async def test_a_read_that_fails_fails_for_those_who_wait_for_it_alone() -> None:
     fails = [Unavailable("the store does not answer")]
 
-    async def read(nodes: Collection[str]) -> SwitchView:
+    async def read(nodes: Collection[str]) -> RolloutView:
         if fails:
             raise fails.pop()
-        return SwitchView(replicas={node: [] for node in nodes})
+        return RolloutView(replicas={node: [] for node in nodes})
 
     shared = SharedSnapshot(read, SystemClock())
     found = await asyncio.gather(shared.look("a"), shared.look("b"), return_exceptions=True)
@@ -428,7 +428,7 @@ async def test_one_read_shows_every_node_what_is_its_own(stores: Stores) -> None
     first, _ = await succeed(stores, served["a"], served["b"])
     await reserve_instead(stores, first, served["a"])
     await stores.load_claims.stop_first(first, "its successor needs its memory")
-    view = await stores.switches.read({"a", "b", "c"})
+    view = await stores.rollouts.read({"a", "b", "c"})
     assert {node: len(rows) for node, rows in view.replicas.items()} == {"a": 2, "b": 1, "c": 0}
     assert [(one.node_id, one.model, one.digest) for one in view.stopped["a"]] == [("a", "tiny", "sha256:1")]
     assert [job.replaces for job in view.jobs_for["a"]] == [served["a"].id]

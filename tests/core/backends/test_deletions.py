@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from core.backends.test_drift import BUILD, DELETED, DONE, machine, policy
-from corral.core.backends.deletions import Deletes, names_of_installed
+from corral.core.backends.deletions import DeletedBackends, names_of_installed
 from corral.core.backends.intents import Intent, IntentState
 from corral.core.backends.policies import Ensure, OnDrift, Policy
 from corral.core.nodes.node import NodeId
@@ -17,7 +17,7 @@ LATER = FLEET_WIDE.generation + 1
 
 
 def reason(policies: list[Policy], *intents: Intent, names: frozenset[str] = frozenset({"echo"})) -> str:
-    deletes = Deletes(policies=policies, intents=intents, askers={DELETED.operation_id: ("bob", 0)})
+    deletes = DeletedBackends(policies=policies, intents=intents, requesters={DELETED.operation_id: ("bob", 0)})
     found = deletes.find([machine()], {HERE: names})
     return found[HERE].reason if found else ""
 
@@ -71,10 +71,10 @@ def test_of_two_deletes_the_later_one_is_told() -> None:
 
 
 def test_marks_differ_when_it_is_installed_again() -> None:
-    deleted, again = Deletes(policies=[FLEET_WIDE]), Deletes(policies=[policy(generation=LATER)])
+    deleted, again = DeletedBackends(policies=[FLEET_WIDE]), DeletedBackends(policies=[policy(generation=LATER)])
     assert (bool(deleted), bool(again)) == (True, False)
     assert deleted.marks() != again.marks()
-    assert Deletes(intents=[DELETED]).marks() != Deletes().marks()
+    assert DeletedBackends(intents=[DELETED]).marks() != DeletedBackends().marks()
 
 
 def test_all_names_of_a_build() -> None:

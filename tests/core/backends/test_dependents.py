@@ -3,7 +3,7 @@
 import pytest
 
 from core.backends.test_drift import machine
-from corral.core.backends.dependents import Use, describe_uses, find_uses
+from corral.core.backends.dependents import Dependent, describe_dependents, find_dependents
 from corral.core.backends.planning import NodeBackends
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend
@@ -38,12 +38,12 @@ def test_find_uses(backend: str, stop: dict[str, int]) -> None:
         replica("a", "foreign", "", "starting"),
     ]
     models = {"m": "echo", "quiet": "echo", "foreign": "other"}
-    assert {use.model: use.replicas for use in find_uses(states, backend, models, rows)} == stop
+    assert {use.model: use.replicas for use in find_dependents(states, backend, models, rows)} == stop
 
 
 def test_it_is_told_in_words() -> None:
-    uses = [Use(model="a", replicas=2), Use(model="b", replicas=1), Use(model="c", replicas=0)]
-    assert describe_uses(uses) == (
+    uses = [Dependent(model="a", replicas=2), Dependent(model="b", replicas=1), Dependent(model="c", replicas=0)]
+    assert describe_dependents(uses) == (
         "a uses it: 2 replicas stop; b uses it: 1 replica stops; c uses it: none of its replicas runs there"
     )
-    assert describe_uses([]) == ""
+    assert describe_dependents([]) == ""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from core.backends.test_intents import intent
+from corral.core.backends.build import BuildRef
 from corral.core.backends.desired import find_unresolved_policies
 from corral.core.backends.drift import DriftCause, find_drift, plan_corrections
 from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
@@ -49,9 +50,9 @@ def policy(ensure: Ensure = Ensure.PRESENT, on_drift: OnDrift = OnDrift.HEAL, **
 DONE = intent(
     state=IntentState.SUCCEEDED,
     finished_at=0,
-    spec=BackendSpec(reference="echo", name="cpu-echo", digest=NEW, uris=("x",)),
+    spec=BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", digest=NEW, uris=("x",))),
 )
-DELETED = replace(DONE, verb=Verb.DELETE, spec=BackendSpec(reference="echo", name="cpu-echo"))
+DELETED = replace(DONE, verb=Verb.DELETE, spec=BackendSpec(reference="echo", build=BuildRef(name="cpu-echo")))
 HAS_ECHO = ObservedBackend(name="echo")
 JUST_DONE = replace(DONE, finished_at=99_000)
 HAS_NEW = ObservedBackend(name="cpu-echo", digest=NEW)
@@ -163,7 +164,13 @@ def test_a_process_of_the_version_before_is_shown() -> None:
 
 
 FAMILY_DELETED = replace(DELETED, generation=10)
-BUILD = replace(DONE, backend="cpu-echo", spec=replace(DONE.spec, reference="cpu-echo", alias="echo"))
+
+
+def spec_with(reference: str = "echo", **build: Any) -> BackendSpec:
+    return replace(DONE.spec, reference=reference, build=replace(DONE.spec.build, **build))
+
+
+BUILD = replace(DONE, backend="cpu-echo", spec=spec_with("cpu-echo", alias="echo"))
 HAS_BUILD = replace(HAS_NEW, alias="echo")
 ABSENT = policy(Ensure.ABSENT, generation=10)
 
@@ -238,14 +245,14 @@ def test_the_newest_wish_holds_under_whichever_name(
 def test_of_wishes_for_one_build_under_two_names_the_newest_says_which_version() -> None:
     """Both are to be there, and neither mends what the other has changed."""
     older = replace(BUILD, generation=20)
-    newer = replace(DONE, generation=30, spec=replace(DONE.spec, digest=OLD, uris=("y",)))
+    newer = replace(DONE, generation=30, spec=spec_with(digest=OLD, uris=("y",)))
     as_wanted = both(replace(HAS_BUILD, digest=OLD), build=older, family=newer)
     assert find_drift([as_wanted], [], {}) == []
     assert plan_corrections([as_wanted], [], now_ms=100_000, settle_ms=3000) == []
     changed = both(HAS_BUILD, build=older, family=newer)
     assert [drift.backend for drift in find_drift([changed], [], {})] == ["echo"]
     wiped = plan_corrections([both(build=older, family=newer)], [], now_ms=100_000, settle_ms=3000)
-    assert [(heal.backend, heal.spec.reference, heal.spec.digest) for heal in wiped] == [
+    assert [(heal.backend, heal.spec.reference, heal.spec.build.digest) for heal in wiped] == [
         ("cpu-echo", "cpu-echo", OLD),
         ("echo", "echo", OLD),
     ]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from core.backends.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, policy, state
+from core.backends.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, policy, spec_with, state
 from corral.core.backends.drift import Correction, find_stuck, plan_corrections
-from corral.core.backends.exhausted import patience_of
+from corral.core.backends.exhausted import exhausted_retry
 from corral.core.backends.intents import Intent, IntentState, Verb
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import OnDrift
@@ -15,7 +15,7 @@ from corral.core.nodes.conditions import Condition, ConditionKind
 from corral.core.nodes.observed import ObservedBackend
 from corral.core.nodes.presence import Presence
 
-PATIENCE = patience_of(3600.0)
+RETRY = exhausted_retry(3600.0)
 MINUTE, HOUR = 60_000, 3_600_000
 GIB = 1 << 30
 FULL = Condition(kind=ConditionKind.DISK_PRESSURE, reason="its disk is full", remedy="free some")
@@ -26,10 +26,12 @@ def dead(verb: Verb = Verb.INSTALL, **fields: Any) -> Intent:
     return replace(plain, **fields)
 
 
-def heals(node: NodeBackends, *, now_ms: int, on_drift: OnDrift | None = None, changed_ms: int = 0) -> list[Correction]:
+def corrections(
+    node: NodeBackends, *, now_ms: int, on_drift: OnDrift | None = None, changed_ms: int = 0
+) -> list[Correction]:
     policies = [policy(generation=1, on_drift=on_drift)] if on_drift is not None else []
     return plan_corrections(
-        [node], policies, now_ms=now_ms, settle_ms=3000, patience=PATIENCE, galleries_changed_ms=changed_ms
+        [node], policies, now_ms=now_ms, settle_ms=3000, exhausted_retry=RETRY, galleries_changed_ms=changed_ms
     )
 
 
@@ -90,40 +92,40 @@ def heals(node: NodeBackends, *, now_ms: int, on_drift: OnDrift | None = None, c
     ],
 )
 def test_dead_letters(node: NodeBackends, now_ms: int, changed_ms: int, verbs: list[Verb]) -> None:
-    assert [heal.verb for heal in heals(node, now_ms=now_ms, changed_ms=changed_ms)] == verbs
+    assert [heal.verb for heal in corrections(node, now_ms=now_ms, changed_ms=changed_ms)] == verbs
 
 
 def test_only_what_is_to_be_healed_is_tried_again() -> None:
     wiped = state(spec=dead(generation=7))
-    assert heals(wiped, now_ms=HOUR, on_drift=OnDrift.HEAL)
-    assert not heals(wiped, now_ms=HOUR, on_drift=OnDrift.REPORT)
+    assert corrections(wiped, now_ms=HOUR, on_drift=OnDrift.HEAL)
+    assert not corrections(wiped, now_ms=HOUR, on_drift=OnDrift.REPORT)
 
 
 def test_after_a_change_in_a_gallery_the_name_is_looked_up_again() -> None:
-    (same,) = heals(state(spec=dead()), now_ms=HOUR)
+    (same,) = corrections(state(spec=dead()), now_ms=HOUR)
     assert (same.resolved, same.failed_before) == (True, True)
-    (anew,) = heals(state(spec=dead()), now_ms=HOUR, changed_ms=1)
+    (anew,) = corrections(state(spec=dead()), now_ms=HOUR, changed_ms=1)
     assert not anew.resolved
-    exact = dead(spec=replace(DONE.spec, left=(NEW,)))
-    (kept,) = heals(state(spec=exact), now_ms=HOUR, changed_ms=1)
+    exact = dead(spec=replace(DONE.spec, rolled_back_from=(NEW,)))
+    (kept,) = corrections(state(spec=exact), now_ms=HOUR, changed_ms=1)
     assert kept.resolved, "what a person went back to stays that"
 
 
 def test_after_a_version_that_took_down_what_served_only_another_one_is_tried() -> None:
     def after(cause: int, *backends: ObservedBackend, **fields: Any) -> list[Correction]:
         failed = dead(Verb.UPGRADE, final=True, **fields)
-        return heals(state(*backends, spec=failed, presence_since=cause), now_ms=HOUR)
+        return corrections(state(*backends, spec=failed, presence_since=cause), now_ms=HOUR)
 
     (looked_up,) = after(1, HAS_OLD)
     assert (looked_up.verb, looked_up.resolved, looked_up.only_another_version) == (Verb.UPGRADE, False, True)
     assert after(0, HAS_OLD) == []
-    assert after(1, HAS_OLD, spec=replace(DONE.spec, left=(OLD,))) == [], "a person named this very one"
+    assert after(1, HAS_OLD, spec=replace(DONE.spec, rolled_back_from=(OLD,))) == [], "a person named this very one"
     (wiped,) = after(1)
     assert (wiped.verb, wiped.only_another_version) == (Verb.INSTALL, False), "nothing serves there any more"
 
 
 CANCELLED_UPGRADE = replace(
-    DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, generation=20, spec=replace(DONE.spec, digest="sha256:newer")
+    DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, generation=20, spec=spec_with(digest="sha256:newer")
 )
 CANCELLED_DELETE = replace(DELETED, state=IntentState.CANCELLED, generation=20)
 
@@ -136,14 +138,14 @@ def after_cancel(*backends: ObservedBackend, cancelled: Intent, before: Intent) 
 @pytest.mark.parametrize("before", [IntentState.SUCCEEDED, IntentState.SUPERSEDED])
 def test_what_a_cancelled_order_had_replaced_holds_again(cancelled: Intent, before: IntentState) -> None:
     held = replace(DONE, state=before)
-    (heal,) = heals(after_cancel(cancelled=cancelled, before=held), now_ms=HOUR)
+    (heal,) = corrections(after_cancel(cancelled=cancelled, before=held), now_ms=HOUR)
     assert (heal.verb, heal.spec, heal.expected_generation) == (Verb.INSTALL, DONE.spec, 20)
-    assert heals(after_cancel(HAS_NEW, cancelled=cancelled, before=held), now_ms=HOUR) == []
+    assert corrections(after_cancel(HAS_NEW, cancelled=cancelled, before=held), now_ms=HOUR) == []
 
 
 def test_a_cancel_that_has_just_ended_settles_first() -> None:
     just = replace(CANCELLED_UPGRADE, finished_at=HOUR - 1)
-    assert heals(after_cancel(cancelled=just, before=DONE), now_ms=HOUR) == []
+    assert corrections(after_cancel(cancelled=just, before=DONE), now_ms=HOUR) == []
 
 
 @pytest.mark.parametrize(
@@ -154,9 +156,9 @@ def test_a_cancel_that_has_just_ended_settles_first() -> None:
         pytest.param({"state": IntentState.RUNNING}, Presence.LIVE, False, id="it-is-being-carried-out"),
         pytest.param({"verb": Verb.DELETE}, Presence.LIVE, False, id="a-delete-needs-no-version"),
         pytest.param({"verb": Verb.ROLLBACK}, Presence.LIVE, False, id="a-rollback-is-to-a-version-that-is-there"),
-        pytest.param({"spec": replace(DONE.spec, left=(OLD,))}, Presence.LIVE, False, id="a-person-went-back-to-it"),
-        pytest.param({"spec": replace(DONE.spec, digest="")}, Presence.LIVE, False, id="it-has-no-digest"),
-        pytest.param({"spec": replace(DONE.spec, uris=())}, Presence.LIVE, False, id="only-the-worker-looks-it-up"),
+        pytest.param({"spec": replace(DONE.spec, rolled_back_from=(OLD,))}, Presence.LIVE, False, id="rolled-back-to"),
+        pytest.param({"spec": spec_with(digest="")}, Presence.LIVE, False, id="it-has-no-digest"),
+        pytest.param({"spec": spec_with(uris=())}, Presence.LIVE, False, id="only-the-worker-looks-it-up"),
         pytest.param({}, Presence.GONE, False, id="its-node-is-away"),
     ],
 )

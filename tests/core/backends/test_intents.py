@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import (
     AttemptCancelled,
     AttemptConfirmed,
+    AttemptOutcome,
     AttemptRejected,
     AttemptUnconfirmed,
     AttemptUndelivered,
@@ -16,10 +18,9 @@ from corral.core.backends.intents import (
     Intent,
     IntentState,
     NextStep,
-    Outcome,
     RetryLimits,
     Verb,
-    missing_of,
+    find_missing,
     plan_next,
     retry_delay_s,
 )
@@ -39,8 +40,7 @@ def intent(**fields: object) -> Intent:
         verb=Verb.INSTALL,
         generation=7,
         operation_id="o",
-        wave=0,
-        spec=BackendSpec(reference="echo", name="cpu-echo", digest="sha256:new"),
+        spec=BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", digest="sha256:new")),
         state=S.RUNNING,
         newest=True,
         attempts=3,
@@ -68,7 +68,7 @@ def intent(**fields: object) -> Intent:
             id="a-time-out-spends-no-attempt-and-is-due-after-the-time-out",
         ),
         pytest.param(
-            AttemptUndelivered("away", 2, nobody_there=True),
+            AttemptUndelivered("away", 2, no_responder=True),
             3,
             NextStep(state=S.PENDING, attempts=3, due_in_s=2, error="away", node_unhealthy=True),
             "queued",
@@ -118,7 +118,7 @@ def intent(**fields: object) -> Intent:
         ),
     ],
 )
-def test_plan_next(outcome: Outcome, attempts: int, expected: NextStep, shown: str) -> None:
+def test_plan_next(outcome: AttemptOutcome, attempts: int, expected: NextStep, shown: str) -> None:
     step = plan_next(intent(attempts=attempts), outcome, draw=1.0, limits=LIMITS)
     assert step == expected
     assert status_after(step) == NodeProgressStatus(shown)
@@ -144,14 +144,14 @@ NEW, OLD = "sha256:new", "sha256:old"
         pytest.param({"verb": Verb.UPGRADE}, {}, True, True, id="with-the-workers-word-it-does"),
         pytest.param({"verb": Verb.UPGRADE}, {"digest": NEW}, False, True, id="the-wanted-digest-proves-an-upgrade"),
         pytest.param(
-            {"verb": Verb.UPGRADE, "spec": BackendSpec(reference="echo", name="cpu-echo")},
+            {"verb": Verb.UPGRADE, "spec": BackendSpec(reference="echo", build=BuildRef(name="cpu-echo"))},
             {"digest": OLD, "generation": 7},
             False,
             True,
             id="so-does-the-generation",
         ),
         pytest.param(
-            {"spec": BackendSpec(reference="echo", name="cpu-echo", digest=NEW, force=True)},
+            {"spec": BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", digest=NEW), force=True)},
             {"digest": NEW, "generation": 6},
             False,
             False,
@@ -173,4 +173,4 @@ def test_what_counts_as_carried_out(
             ObservedBackend(name="echo", is_meta=True, concrete="cpu-echo"),
         ]
     )
-    assert (missing_of(intent(**fields), backends, answered=answered) is None) == done
+    assert (find_missing(intent(**fields), backends, answered=answered) is None) == done

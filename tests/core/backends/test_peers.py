@@ -27,10 +27,10 @@ def test_holders_are_our_own_healthy_nodes_that_have_it_whole() -> None:
 
 def test_at_most_three_are_picked_never_the_node_itself_and_not_always_the_same() -> None:
     nodes = [ours(f"n{number}") for number in range(5)]
-    picked = [pick_peers(nodes, besides=NodeId("n0"), draw=draw) for draw in (0.0, 0.5, 0.99)]
+    picked = [pick_peers(nodes, excluding=NodeId("n0"), draw=draw) for draw in (0.0, 0.5, 0.99)]
     assert [[node.name for node in few] for few in picked] == [
         ["n1", "n2", "n3"],
         ["n3", "n4", "n1"],
         ["n4", "n1", "n2"],
     ]
-    assert pick_peers(nodes[:1], besides=NodeId("n0"), draw=0.5) == []
+    assert pick_peers(nodes[:1], excluding=NodeId("n0"), draw=0.5) == []

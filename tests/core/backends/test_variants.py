@@ -40,38 +40,38 @@ GALLERY = index_by_name(
     ("name", "capability", "expected"),
     [
         pytest.param(
-            "x", "nvidia-cuda-12", Chosen("cuda12-x", "this node is nvidia-cuda-12, so cuda12-x"), id="its-own-key"
+            "x", "nvidia-cuda-12", Chosen("cuda12-x", "cuda12-x is the variant for nvidia-cuda-12"), id="its-own-key"
         ),
-        pytest.param("X", "metal", Chosen("metal-x", "this node is metal, so metal-x"), id="names-ignore-case"),
+        pytest.param("X", "metal", Chosen("metal-x", "metal-x is the variant for metal"), id="names-ignore-case"),
         pytest.param(
             "x",
             "nvidia",
-            Chosen("cpu-x", "x has nothing for nvidia, so its default variant, cpu-x"),
+            Chosen("cpu-x", "x has no variant for nvidia; cpu-x is its variant for default"),
             id="no-family-kinship",
         ),
         pytest.param(
             "gpu-only",
             "amd",
-            Unfit("gpu-only has no variant for amd; it has some for nvidia"),
+            Unfit("gpu-only has no variant for amd; it has variants for nvidia"),
             id="no-default-no-variant",
         ),
         pytest.param(
             "broken",
             "amd",
-            Unfit("broken names nowhere for default, but no gallery has that entry"),
+            Unfit("broken maps default to nowhere, but no gallery has that entry"),
             id="a-missing-target",
         ),
         pytest.param("none", "amd", Unfit("No gallery has a backend named none"), id="an-unknown-name"),
         pytest.param(
             "cuda13-x",
             "nvidia-cuda-12",
-            Chosen("cuda13-x", "cuda13-x was asked for by name, and it fits a node that is nvidia-cuda-12"),
+            Chosen("cuda13-x", "cuda13-x was requested by name and fits this node (nvidia-cuda-12)"),
             id="the-rules-tell-nvidia-from-others-not-cuda-12-from-13",
         ),
         pytest.param(
             "metal-x",
             "nvidia-cuda-12",
-            Unfit("metal-x is for metal; this node is nvidia-cuda-12. cuda12-x would fit", "cuda12-x"),
+            Unfit("metal-x requires metal, but this node is nvidia-cuda-12. cuda12-x fits", "cuda12-x"),
             id="a-concrete-entry-that-does-not-fit-names-one-that-does",
         ),
     ],
@@ -80,9 +80,10 @@ def test_resolve_variant(name: str, capability: str, expected: Chosen | Unfit) -
     assert resolve_variant(GALLERY, name, capability) == expected
 
 
-def test_a_substitute_says_what_was_wanted_and_what_this_node_is() -> None:
-    wanted = resolve_variant(GALLERY, "cuda13-x", "metal", substitute=True)
-    assert wanted == Chosen("metal-x", "nvidia-cuda-13 wanted; this node is metal, so metal-x")
+def test_a_substitute_names_what_was_requested_and_what_the_node_is() -> None:
+    chosen = resolve_variant(GALLERY, "cuda13-x", "metal", substitute=True)
+    reason = "metal-x replaces cuda13-x, which requires nvidia-cuda-13: this node is metal"
+    assert chosen == Chosen("metal-x", reason)
 
 
 def test_each_node_is_told_for_itself() -> None:

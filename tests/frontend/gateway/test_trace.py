@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from corral.bus.request_trace import RequestNote
+from corral.bus.request_trace import TracedRequest
 from corral.frontend.gateway.limits import LaneLimits
 from corral.frontend.gateway.loads import NoLoads
 from corral.frontend.gateway.trace import KEPT
@@ -22,7 +22,7 @@ def caller(lane: RunningLane) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=lane.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=30)
 
 
-def note_of(lane: RunningLane, answer: httpx.Response) -> RequestNote:
+def note_of(lane: RunningLane, answer: httpx.Response) -> TracedRequest:
     note = lane.lane.explain(answer.headers["x-request-id"])
     assert note is not None
     return note

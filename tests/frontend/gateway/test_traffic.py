@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.bus.messages import PulseBeat
+from corral.bus.messages import TrafficReport
 from corral.frontend.gateway import traffic as pulses
 from corral.frontend.gateway.traffic import FleetPulse
 from corral.system import SystemClock
@@ -42,7 +42,7 @@ async def test_broken_streams_and_refusals_of_ours_are_failures(
     assert (await ask("unknown")).status_code == 404
     lane.lane.meters.refusals.child("503", "model_loading").value += 1  # told to come again: no failure
 
-    told: asyncio.Queue[PulseBeat] = asyncio.Queue()
+    told: asyncio.Queue[TrafficReport] = asyncio.Queue()
     pulse = FleetPulse(lane.lane.meters, lane.lane.ledger.fold, frontend="one", clock=SystemClock())
     telling = asyncio.ensure_future(pulse.keep_telling(told.put))
     try:

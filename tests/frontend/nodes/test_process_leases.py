@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from corral.bus.node_api import ProcessGrant
+from corral.bus.node_api import GrantedLeases
 from corral.core.errors import Unavailable
 from corral.core.processes.leases import NodeShare
 from corral.frontend.nodes.process_leases import KNOWN_FOR_S, LeaseGrants
@@ -46,8 +46,8 @@ async def test_a_frontend_says_nothing_until_it_knows_and_the_whole_truth_then()
     grants = LeaseGrants(store, lease_s=60.0, clock=Clock())
     assert grants.find("n") is None
     await grants.look()
-    assert grants.find("n") == ProcessGrant(leases_s={"a#0": 60.0}, revoked={"b#0": 3})
-    assert grants.find("another") == ProcessGrant(), "an empty table, which ends leases of before"
+    assert grants.find("n") == GrantedLeases(leases_s={"a#0": 60.0}, revoked={"b#0": 3})
+    assert grants.find("another") == GrantedLeases(), "an empty table, which ends leases of before"
 
 
 async def test_memory_follows_the_version_and_reads_nothing_twice() -> None:
@@ -58,7 +58,7 @@ async def test_memory_follows_the_version_and_reads_nothing_twice() -> None:
     assert store.reads == 1
     store.version, store.shares = 8, {}
     await grants.look()
-    assert grants.find("n") == ProcessGrant()
+    assert grants.find("n") == GrantedLeases()
 
 
 async def test_who_cannot_reach_the_store_for_long_does_not_know_any_more() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, IntentState, Verb
 from corral.core.backends.operations import Admission
 from corral.core.nodes.node import Node
@@ -13,7 +14,7 @@ from corral.store.engine.database import Body, Database, Row, Tx
 from corral.store.stores import Stores
 from harness.databases import Rig
 from harness.fleet_store import admission, healthy
-from store.backends.test_fleet_orders import claim, end
+from store.backends.test_intents import claim, end
 
 OLD, NEW = "sha256:old", "sha256:new"
 T = TypeVar("T")
@@ -31,7 +32,7 @@ async def restored(stores: Stores, node: Node) -> list[Intent]:
     return await stores.intents.read_restored([one for one in newest if one.state is IntentState.CANCELLED])
 
 
-async def test_a_cancel_brings_back_the_order_before_whatever_became_of_that(stores: Stores) -> None:
+async def test_a_cancel_restores_the_previous_intent_whatever_its_result(stores: Stores) -> None:
     finished, waiting = await healthy(stores, "finished"), await healthy(stores, "waiting")
     first = await done(stores, admission(Verb.INSTALL, finished))
     second = (await stores.admission.admit(admission(Verb.INSTALL, waiting))).id
@@ -50,8 +51,8 @@ async def test_a_cancelled_correction_and_a_cancelled_install_bring_nothing_back
     await done(stores, admission(Verb.DELETE, deleted))
     [newest] = await stores.intents.read_newest([corrected.id])
     asked = admission(Verb.INSTALL, corrected, cause="policy")
-    order = replace(asked.orders[0], expected_generation=newest.generation)
-    correction = (await stores.admission.admit(replace(asked, orders=(order,)))).id
+    order = replace(asked.intents[0], expected_generation=newest.generation)
+    correction = (await stores.admission.admit(replace(asked, intents=(order,)))).id
     await stores.operations.cancel(correction, actor="me")
     install = (await stores.admission.admit(admission(Verb.INSTALL, deleted))).id
     await stores.operations.cancel(install, actor="me")
@@ -64,7 +65,7 @@ async def fail(stores: Stores) -> None:
     await end(stores, replace(one, intent=replace(one.intent, attempts=9)), AttemptRejected("the disk is full"))
 
 
-async def test_the_room_on_a_disk_is_noted_when_an_order_has_failed_for_good(stores: Stores) -> None:
+async def test_the_free_disk_space_is_recorded_when_retries_are_exhausted(stores: Stores) -> None:
     node = await healthy(stores, "a", available_disk=5, total_disk=100)
     await stores.admission.admit(admission(Verb.INSTALL, node))
     await fail(stores)
@@ -137,23 +138,23 @@ async def test_a_second_failed_correction_replaces_the_first_one_in_the_list_and
     for _ in range(2):
         [newest] = await stores.intents.read_newest([node.id])
         correction = admission(Verb.INSTALL, node, cause="policy")
-        order = replace(correction.orders[0], expected_generation=newest.generation)
-        corrections.append((await stores.admission.admit(replace(correction, orders=(order,)))).id)
+        order = replace(correction.intents[0], expected_generation=newest.generation)
+        corrections.append((await stores.admission.admit(replace(correction, intents=(order,)))).id)
         await fail(stores)
     shown = {operation.id for operation in await stores.operations.read_open()}
     assert shown == {asked, corrections[1]}
 
 
-async def test_an_open_order_gets_the_version_its_reference_means_now(stores: Stores) -> None:
+async def test_a_pending_intent_gets_the_version_its_reference_resolves_to_now(stores: Stores) -> None:
     node = await healthy(stores, "a")
     operation = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
     [one] = await claim(stores)
     await end(stores, one, AttemptRejected("no such manifest"))
     [stuck] = await stores.intents.read_newest([node.id])
-    now = replace(stuck.spec, digest="sha256:now")
+    now = replace(stuck.spec, build=replace(stuck.spec.build, digest="sha256:now"))
     assert await stores.admission.renew(stuck, now, "looked up again")
     [renewed] = await stores.intents.read_newest([node.id])
-    assert (renewed.spec.digest, renewed.attempts, renewed.id) == ("sha256:now", 0, stuck.id)
+    assert (renewed.spec.build.digest, renewed.attempts, renewed.id) == ("sha256:now", 0, stuck.id)
     [shown] = (await stores.operations.read_one(operation)).nodes
     assert (shown.digest, shown.error, shown.status.value) == ("sha256:now", "looked up again", "queued")
     await claim(stores)
@@ -161,13 +162,14 @@ async def test_an_open_order_gets_the_version_its_reference_means_now(stores: St
 
 
 def fleet_wide(verb: Verb, node: Node, *, held: str | None = None, left: str = NEW) -> Admission:
-    spec = BackendSpec(reference="echo", name="cpu-echo", digest=held or NEW, left=(left,) if held else ())
+    build = BuildRef(name="cpu-echo", digest=held or NEW)
+    spec = BackendSpec(reference="echo", build=build, rolled_back_from=(left,) if held else ())
     asked = replace(admission(verb, node, spec=spec), target=Target())
     return replace(asked, holds=(spec,) if held else ())
 
 
 async def held(stores: Stores) -> list[str]:
-    return [hold.spec.digest for hold in await stores.version_holds.read_all()]
+    return [hold.spec.build.digest for hold in await stores.version_holds.read_all()]
 
 
 async def test_a_rollback_of_the_fleet_holds_until_somebody_asks_for_something_newer(stores: Stores) -> None:
@@ -200,13 +202,13 @@ async def test_retrying_a_cancelled_upgrade_ends_the_rollbacks_hold_again_but_no
     assert await held(stores) == [], "what is being upgraded is not held back"
     await stores.operations.cancel(upgrade, actor="me")
     assert await held(stores) == [OLD]
-    elsewhere = replace(fleet_wide(Verb.ROLLBACK, node, held="sha256:older", left=OLD), orders=())
+    elsewhere = replace(fleet_wide(Verb.ROLLBACK, node, held="sha256:older", left=OLD), intents=())
     await stores.admission.admit(elsewhere)
     await stores.operations.retry(upgrade, node_id=None, actor="me")
     assert await held(stores) == ["sha256:older"], "that was decided later"
 
 
-async def test_a_build_is_kept_as_whoever_asked_last_found_it(stores: Stores) -> None:
+async def test_the_last_resolved_build_is_stored(stores: Stores) -> None:
     for build in ("one", "two", "one"):
-        await stores.kept_builds.save("echo", {"default": build})
-        assert await stores.kept_builds.read("echo") == {"default": build}
+        await stores.resolved_builds.save("echo", {"default": build})
+        assert await stores.resolved_builds.read("echo") == {"default": build}

@@ -110,7 +110,7 @@ async def test_results_one_of_which_needs_a_higher_generation(orders: tuple[Stor
     await meet(rig, ALL[:1], ALL[1:], lambda: stores.intents.record(results))
 
 
-async def test_an_order_that_replaces_others_of_several_operations(
+async def test_an_intent_that_replaces_others_of_several_operations(
     orders: tuple[Stores, str, list[str]], rig: Rig
 ) -> None:
     """One of them has ended, and is being retried."""
@@ -144,7 +144,7 @@ async def test_claims_that_are_renewed(
     stores, _, _ = orders
     claims = await stores.intents.claim("fe", lease_s=15, limit=10)
     ids = sorted(claim.intent.id for claim in claims)
-    rig.run_sql(f"UPDATE intents SET wave = 1 WHERE id = '{ids[0]}'")  # now the last one in the table
+    rig.run_sql(f"UPDATE intents SET fence = fence WHERE id = '{ids[0]}'")  # now the last one in the table
     renewer = Stores(await rig.open())
     connection = await connect(rig)
     try:

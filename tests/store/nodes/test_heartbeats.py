@@ -65,7 +65,7 @@ async def test_a_beat_is_timed_by_the_stores_clock_and_changes_no_status(stores:
     assert (after.status, after.changed_at) == (node.status, node.changed_at)
 
 
-async def test_a_machine_that_waits_for_approval_may_beat(stores: Stores) -> None:
+async def test_a_node_that_waits_for_approval_may_send_heartbeats(stores: Stores) -> None:
     node = await register(stores, M)
     assert (await beat(stores, M, node)).accepted
 
@@ -108,7 +108,7 @@ async def test_a_localai_worker_that_calls_from_elsewhere_is_refused_and_shown_o
     for address in ("10.0.0.5", "10.0.0.5", "10.0.0.6"):
         assert (await beat(stores, go, node, told_from=address)).denied
     marked = await stores.nodes.read_one(node.id)
-    assert "come from 10.0.0.5, while it registered from 2001:db8:0:1::5" in (marked.conflict_message or "")
+    assert "come from 10.0.0.5, but the node registered from 2001:db8:0:1::5" in (marked.conflict_message or "")
     await rig.advance(60)
     assert (await beat(stores, go, node, told_from="10.0.0.5")).denied
     again = await stores.nodes.read_one(node.id)
@@ -155,7 +155,7 @@ async def test_a_condition_makes_a_node_unhealthy_until_a_beat_comes_without_it(
     assert news == ["node.conditions", "node.conditions"], "when it began and when it ended, not in between"
 
 
-async def test_a_condition_ends_with_the_process_that_told_it(stores: Stores) -> None:
+async def test_a_condition_ends_with_the_process_that_reported_it(stores: Stores) -> None:
     """The next may be of a version that tells none."""
     node = await join(stores, M)
     await stores.registration.beat([M.beat(node, (FULL_DISK,))])

@@ -157,7 +157,7 @@ async def test_a_rejected_claim_is_refused_when_it_is_made_again(stores: Stores,
     await stores.nodes.reject_claim(node.id, claimed.claim.id, actor="ann")
     again = await try_register(stores, OTHER)
     assert isinstance(again, Refuse)
-    assert "refused" in again.message
+    assert "rejected" in again.message
     assert (await register(stores, M.restarted())).approved
     await rig.advance(25 * 3600)
     await judge(stores, nobody=(node.id,))
@@ -408,7 +408,7 @@ async def test_a_worker_that_was_removed_may_join_again_with_its_key_and_be_remo
 
 async def test_the_bus_key_of_another_machine_cannot_be_claimed(stores: Stores) -> None:
     owner = await join(stores, M, bus_key="UA")
-    with pytest.raises(Conflict, match="belongs to another machine"):
+    with pytest.raises(Conflict, match="belongs to another node"):
         await register(stores, Machine(name="thief", secret="s"), auto_approve=True, bus_key="UA")
     assert [node.name for node in await stores.nodes.read_all()] == ["worker-1"]
     await stores.nodes.remove(owner.id, actor="ann")

@@ -10,7 +10,7 @@ from store.serving.test_replicas import IDS, LEASE_S, TINY, add_nodes, ask, deci
 
 
 async def need_of(stores: Stores, job: LoadJob) -> Need:
-    return Need(model=job.model, setbacks=await stores.setbacks.read(job.model, job.revision))
+    return Need(model=job.model, setbacks=await stores.load_backoff.read(job.model, job.revision))
 
 
 async def claim(stores: Stores) -> LoadJob:
@@ -24,17 +24,17 @@ async def fail_here(stores: Stores, job: LoadJob, error: str = "its disk is full
     return replica.node_id
 
 
-async def test_a_load_that_a_machine_failed_is_due_at_once_for_another(stores: Stores) -> None:
+async def test_a_load_that_failed_on_one_node_is_due_at_once_for_another(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     first = await fail_here(stores, await start(stores))
     job = await claim(stores)
     assert (job.state, job.replica_id, job.attempts) == (LoadState.PENDING, None, 1)
-    assert job.reason == "another machine is looked for: its disk is full"
+    assert job.reason == "trying another node: its disk is full"
     assert await stores.replicas.read_all() == []
     replica = await reserve(stores, job, await need_of(stores, job))
     assert {first, replica.node_id} == {"a", "b"}
     await stores.load_claims.finish(job, loaded())
-    assert set(await stores.setbacks.read("tiny", job.revision)) == {first}, "who did it has no setback"
+    assert set(await stores.load_backoff.read("tiny", job.revision)) == {first}, "who did it has no setback"
 
 
 async def test_a_load_that_all_failed_is_answered_with_the_cause_until_the_first_has_rested(
@@ -53,11 +53,11 @@ async def test_a_load_that_all_failed_is_answered_with_the_cause_until_the_first
     assert (await ask(stores, job.revision)).state is LoadState.PENDING
     assert (await need_of(stores, job)).setbacks["a"].rests is False
     await fail_here(stores, await claim(stores))
-    [twice] = (await stores.setbacks.read("tiny", job.revision)).values()
+    [twice] = (await stores.load_backoff.read("tiny", job.revision)).values()
     assert (twice.failures, twice.until_ms - twice.failed_at_ms) == (2, 10_000)
 
 
-async def test_new_capacity_wakes_what_failed_on_machines_and_nothing_else(stores: Stores) -> None:
+async def test_new_capacity_wakes_loads_that_failed_on_nodes_and_nothing_else(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     await fail_here(stores, await start(stores))
     job = await claim(stores)
@@ -86,19 +86,19 @@ async def test_the_end_of_what_did_not_start_is_no_new_capacity_for_it(stores: S
     assert (await ask(stores, job.revision)).due_at == 1 << 50
 
 
-async def test_setbacks_go_with_an_unload_a_delete_and_time(stores: Stores, rig: Rig) -> None:
+async def test_load_backoff_ends_with_an_unload_a_delete_and_time(stores: Stores, rig: Rig) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     job = await start(stores)
     await fail_here(stores, job)
     await stores.load_jobs.cancel("tiny", why="unloaded")
-    assert await stores.setbacks.read("tiny", job.revision) == {}
+    assert await stores.load_backoff.read("tiny", job.revision) == {}
     await fail_here(stores, await start(stores))
     await stores.models.delete("tiny", "ann")
-    assert await stores.setbacks.read("tiny", job.revision) == {}
+    assert await stores.load_backoff.read("tiny", job.revision) == {}
     await stores.load_jobs.cancel("tiny", why="deleted")
     await fail_here(stores, await start(stores))
     await rig.advance(2 * 3600)
-    assert await stores.setbacks.read("tiny", job.revision) == {}
+    assert await stores.load_backoff.read("tiny", job.revision) == {}
 
 
 async def test_what_failed_is_tried_at_once_when_somebody_says_so(stores: Stores) -> None:
@@ -106,9 +106,9 @@ async def test_what_failed_is_tried_at_once_when_somebody_says_so(stores: Stores
     job = await start(stores)
     await fail_here(stores, job)
     await stores.load_jobs.forgive("tiny", node_id="another")
-    assert len(await stores.setbacks.read("tiny", job.revision)) == 1
+    assert len(await stores.load_backoff.read("tiny", job.revision)) == 1
     await stores.load_jobs.forgive("tiny")
-    assert await stores.setbacks.read("tiny", job.revision) == {}
+    assert await stores.load_backoff.read("tiny", job.revision) == {}
 
 
 async def test_a_late_failure_of_an_old_revision_leaves_the_new_ones_alone(stores: Stores) -> None:
@@ -120,5 +120,5 @@ async def test_a_late_failure_of_an_old_revision_leaves_the_new_ones_alone(store
     new = await claim(stores)
     failed = await fail_here(stores, new)
     await stores.load_claims.fail_here(old, "late", draw=0.0, stop=False)
-    assert set(await stores.setbacks.read("tiny", fresh)) == {failed}
-    assert set(await stores.setbacks.read("tiny", old.revision)) == {replica.node_id}
+    assert set(await stores.load_backoff.read("tiny", fresh)) == {failed}
+    assert set(await stores.load_backoff.read("tiny", old.revision)) == {replica.node_id}

@@ -6,9 +6,9 @@ import pytest
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.models.config import deleted_revision
-from corral.store.engine.counters import ROUTES, read_version
+from corral.store.engine.counters import ROUTES, read_counter
 from corral.store.engine.database import Tx
-from corral.store.serving.models import REVISIONS_KEPT, read_served_models
+from corral.store.serving.models import MAX_REVISIONS, read_served_models
 from corral.store.stores import Stores
 from harness.databases import Rig
 
@@ -17,7 +17,7 @@ TINY = "# mine\nname: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n
 
 async def routes_version(stores: Stores) -> int:
     async def body(tx: Tx) -> int:
-        return await read_version(tx, ROUTES)
+        return await read_counter(tx, ROUTES)
 
     return await stores.database.read(body)
 
@@ -29,7 +29,7 @@ async def test_a_saved_model_is_read_back_as_it_was_written_by_every_frontend(st
     assert await stores.models.read_all() == [saved]
 
 
-async def test_what_is_not_there_is_not_found_and_near_names_are_told(stores: Stores) -> None:
+async def test_an_unknown_model_is_not_found_and_similar_names_are_suggested(stores: Stores) -> None:
     await stores.models.save(TINY, "ann")
     with pytest.raises(NotFound, match="did you mean tiny"):
         await stores.models.read("tinny")
@@ -75,12 +75,12 @@ async def test_another_comment_is_kept_and_is_no_new_revision(stores: Stores) ->
 async def test_an_edit_of_what_changed_meanwhile_is_refused(stores: Stores) -> None:
     first = await stores.models.save(TINY, "ann")
     await stores.models.save(TINY + "threads: 2\n", "bob", expected=first.revision)
-    with pytest.raises(Conflict, match="changed meanwhile, by bob"):
+    with pytest.raises(Conflict, match="changed in the meantime, by bob"):
         await stores.models.save(TINY + "threads: 3\n", "ann", expected=first.revision)
-    with pytest.raises(Conflict, match="changed meanwhile"):
+    with pytest.raises(Conflict, match="changed in the meantime"):
         await stores.models.delete("tiny", "ann", expected=first.revision)
     await stores.models.delete("tiny", "bob")
-    with pytest.raises(Conflict, match="deleted meanwhile"):
+    with pytest.raises(Conflict, match="deleted in the meantime"):
         await stores.models.save(TINY, "ann", expected=first.revision)
     await stores.models.save(TINY, "ann")
     with pytest.raises(Conflict, match="already"):
@@ -103,13 +103,13 @@ async def test_of_many_editors_of_one_revision_one_wins(stores: Stores, rig: Rig
 
 
 async def test_the_history_has_every_text_newest_first_and_an_end(stores: Stores, rig: Rig) -> None:
-    for number in range(REVISIONS_KEPT + 5):
+    for number in range(MAX_REVISIONS + 5):
         await stores.models.save(f"{TINY}threads: {number}\n", "ann")
         if number == 0:
             await rig.advance(1)
     kept = await stores.models.read_revisions("tiny")
-    assert len(kept) == REVISIONS_KEPT
-    assert kept[0].text == f"{TINY}threads: {REVISIONS_KEPT + 4}\n"
+    assert len(kept) == MAX_REVISIONS
+    assert kept[0].text == f"{TINY}threads: {MAX_REVISIONS + 4}\n"
     await stores.models.delete("tiny", "bob")
     newest = (await stores.models.read_revisions("tiny"))[0]
     assert (newest.revision, newest.text, newest.actor) == (deleted_revision("tiny"), "", "bob")
@@ -144,7 +144,7 @@ async def test_a_redirect_is_an_alias_of_its_target_and_has_no_replicas_of_its_o
         await stores.models.save("name: gpt-5\nalias: gpt-4\n", "ann")
     with pytest.raises(InvalidInput, match="cannot be an alias"):
         await stores.models.save("name: tiny\nalias: other\n", "ann")
-    with pytest.raises(Conflict, match="gpt-4 would lead nowhere"):
+    with pytest.raises(Conflict, match="gpt-4 is an alias of"):
         await stores.models.delete("tiny", "ann")
     await stores.models.save("name: gpt-4\nalias: other\n", "ann")
     assert [(model.name, model.aliases) for model in await stores.models.read_all()] == [

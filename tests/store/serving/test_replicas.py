@@ -244,14 +244,14 @@ async def test_a_deleted_models_loads_go_with_it_those_that_failed_and_those_und
         await stores.load_claims.fail(late, "bad weights", again_in_s=300, stop=False)
 
 
-async def test_a_load_whose_place_was_given_away_hears_it_when_it_renews_its_lease(stores: Stores) -> None:
+async def test_a_load_whose_replica_was_revoked_learns_it_when_it_renews_its_lease(stores: Stores) -> None:
     await add_nodes(stores, make_node("n1"))
     job = await start(stores)
     need = Need(model="tiny", measured_bytes={"cpu": GIB})
     replica = await stores.load_claims.reserve(job, need, await decide(stores, need), nobody, ids=IDS)
     await stores.load_claims.renew(job, lease_s=60)
-    await stores.replicas.want_stopped([replica.id], why="unloaded by ann")
-    with pytest.raises(Conflict, match="given away"):
+    await stores.replicas.request_stop([replica.id], why="unloaded by ann")
+    with pytest.raises(Conflict, match="was revoked"):
         await stores.load_claims.renew(job, lease_s=60)
     assert await stores.load_jobs.is_there(job.id)
 
@@ -312,7 +312,7 @@ async def test_a_load_that_an_edit_overtook_does_not_become_a_route(stores: Stor
     job = await start(stores)
     await reserve(stores, job)
     await stores.models.save(TINY + "threads: 2\n", "ann")
-    with pytest.raises(Conflict, match="changed while it was loaded"):
+    with pytest.raises(Conflict, match="changed while it was loading"):
         await stores.load_claims.finish(job, loaded())
 
 
@@ -355,10 +355,10 @@ async def test_only_healthy_matching_nodes_are_routed_to_and_every_change_moves_
     assert await stores.replicas.read_version() == version + 6
 
 
-async def test_a_stop_is_an_order_that_is_repeated_until_the_node_confirms(stores: Stores, rig: Rig) -> None:
+async def test_a_stop_is_retried_until_the_node_confirms(stores: Stores, rig: Rig) -> None:
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
-    await stores.replicas.want_stopped([replica.id], why="unloaded")
+    await stores.replicas.request_stop([replica.id], why="unloaded")
     assert await routed(stores) == []
     [claimed] = await stores.replicas.claim_stops()
     assert await stores.replicas.claim_stops() == [], "one frontend at a time"
@@ -381,7 +381,9 @@ async def test_last_used_only_moves_forward(stores: Stores, rig: Rig) -> None:
     assert row.last_used == replica.last_used + 90_000
 
 
-async def test_a_node_is_told_what_was_taken_from_it_and_its_successor_is_another(stores: Stores, rig: Rig) -> None:
+async def test_a_node_learns_which_processes_were_revoked_and_successors_are_not_among_them(
+    stores: Stores, rig: Rig
+) -> None:
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
     version, shares = await stores.replicas.read_shares()
@@ -408,24 +410,24 @@ async def test_a_node_is_told_what_was_taken_from_it_and_its_successor_is_anothe
     assert shares == {"a": NodeShare(lost={"other#0": other.generation})}, "what was lost long ago is forgotten"
 
 
-async def test_a_process_that_its_node_ended_itself_is_not_given_away(stores: Stores) -> None:
+async def test_a_process_that_its_node_ended_itself_is_not_revoked(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
-    await stores.replicas.want_stopped([replica.id], why="idle")
+    await stores.replicas.request_stop([replica.id], why="idle")
     await stores.replicas.stopped(replica)
     assert (await stores.replicas.read_shares())[1] == {}
 
 
 async def test_footprints_only_grow(stores: Stores) -> None:
     for peak in (100, 300, 200):
-        await stores.load_memory.note_peaks({FootprintKey("m", "r", "d", "cpu"): peak})
-    await stores.load_memory.note_peaks({FootprintKey("m", "r", "d2", "nvidia"): 50})
-    assert await stores.load_memory.read_peaks("m", "r") == {"cpu": 300, "nvidia": 50}
-    assert await stores.load_memory.read_peaks("m", "other") == {}
+        await stores.footprints.record_peaks({FootprintKey("m", "r", "d", "cpu"): peak})
+    await stores.footprints.record_peaks({FootprintKey("m", "r", "d2", "nvidia"): 50})
+    assert await stores.footprints.read_peaks("m", "r") == {"cpu": 300, "nvidia": 50}
+    assert await stores.footprints.read_peaks("m", "other") == {}
 
 
 async def make_crowded(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica]:
-    """A machine whose memory an idle replica has, and a load that needs it."""
+    """A node whose memory an idle replica uses, and a load that needs it."""
     await add_nodes(stores, make_node("a", available_ram=GIB, last_heartbeat=10**15))
     idle = await serve(stores)
 
@@ -462,7 +464,7 @@ async def test_nobody_makes_room_who_is_needed_by_now(stores: Stores, reason: st
             await tx.execute("UPDATE replicas SET revision = $1", revision)
 
         await stores.database.write(follow)
-    with pytest.raises(Conflict, match="has to stay"):
+    with pytest.raises(Conflict, match="is needed now"):
         await stores.load_claims.evict(job, need, decision, (lambda _: 1) if reason == "busy" else nobody)
     assert await routed(stores) == ["a"]
 
@@ -480,7 +482,7 @@ async def test_a_replica_that_is_away_is_no_spare_one(stores: Stores) -> None:
     assert [held.evictable for room in rooms for held in room.replicas] == [False, False]
 
 
-async def test_of_a_large_herd_a_decision_keeps_the_best_and_counts_the_others(stores: Stores) -> None:
+async def test_in_a_large_cluster_a_decision_keeps_the_best_nodes_and_counts_the_others(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     job = await start(stores)
     [room] = (await stores.replicas.read_fleet(nobody)).rooms
@@ -504,12 +506,12 @@ async def test_of_a_large_herd_a_decision_keeps_the_best_and_counts_the_others(s
     ]
 
 
-async def test_what_a_removed_machine_has_on_its_disk_is_nobodys_any_more(stores: Stores) -> None:
+async def test_files_on_a_removed_node_are_forgotten(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     for node in ("a", "b"):
         await stores.staged_files.note_staged(node, "tiny", "1", 100)
     await stores.nodes.remove("a", actor="ann")
-    await stores.staged_files.want_deleted_with_models()
+    await stores.staged_files.request_deletion_with_models()
     assert [deletion.node_id for deletion in await stores.staged_files.claim_deletions(lease_ms=1000)] == ["b"]
 
 
@@ -517,7 +519,7 @@ async def test_deleting_files_waits_for_the_replica_to_be_gone(stores: Stores) -
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
     await stores.staged_files.note_staged("a", "tiny", replica.revision, 100)
-    await stores.staged_files.want_deleted("tiny")
+    await stores.staged_files.request_deletion("tiny")
     assert await stores.staged_files.claim_deletions(lease_ms=1000) == []
     await stores.replicas.drop([replica.id], why="gone")
     [deletion] = await stores.staged_files.claim_deletions(lease_ms=1000)
@@ -527,13 +529,13 @@ async def test_deleting_files_waits_for_the_replica_to_be_gone(stores: Stores) -
 
 
 async def test_a_deletion_under_way_is_older_than_every_load_that_gets_its_place_after_it(stores: Stores) -> None:
-    """Its worker compares the two, so an order that was long on its way takes no file of a model added again."""
+    """Its worker compares the two, so a late command deletes no file of a model that was added again."""
     await add_nodes(stores, make_node("a", epoch=7), make_node("localai", instance=None))
     replica = await serve(stores)
     for node in ("a", "localai"):
         await stores.staged_files.note_staged(node, "tiny", replica.revision, 100, ["tiny.gguf"])
     await stores.models.delete("tiny", "ann")
-    await stores.staged_files.want_deleted("tiny")
+    await stores.staged_files.request_deletion("tiny")
     await stores.replicas.drop([replica.id], why="gone")
     deletions = await stores.staged_files.claim_deletions(lease_ms=1000)
     assert {one.node_id: (one.epoch, one.files) for one in deletions} == {
@@ -557,7 +559,7 @@ async def test_scheduling_is_kept_as_it_was_given(stores: Stores) -> None:
     assert await stores.scheduling.read_all() == []
 
 
-async def test_what_was_wanted_of_a_model_goes_with_it(stores: Stores) -> None:
+async def test_scheduling_of_a_model_is_deleted_with_it(stores: Stores) -> None:
     await stores.models.save(TINY, "ann")
     await stores.scheduling.save(Scheduling(model="tiny", min_replicas=2), actor="ann", ids=IDS)
     await stores.scheduling.note_action("tiny")
@@ -655,7 +657,7 @@ async def test_requests_load_no_more_than_the_maximum(stores: Stores) -> None:
     assert asked == LoadPatience("no more than 1 may run, and a does not run it any more")
 
 
-async def test_a_load_asked_for_since_the_count_is_one_of_the_missing(stores: Stores) -> None:
+async def test_a_load_requested_since_the_count_is_one_of_the_missing(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     stored = await stores.models.save(TINY, "ann")
     await stores.load_jobs.ask("tiny", stored.revision, cause="a request", ids=IDS)
@@ -666,7 +668,7 @@ async def test_a_load_asked_for_since_the_count_is_one_of_the_missing(stores: St
 
 
 async def test_who_has_lost_the_lease_reaps_and_loads_nothing(stores: Stores) -> None:
-    """INV-32: a controller that slept through its lease has an old picture of the herd."""
+    """INV-32: a controller that slept through its lease has an outdated view of the cluster."""
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
     late = await stores.leases.hold("replicas", "f1", ttl_s=0.0)
@@ -675,7 +677,7 @@ async def test_who_has_lost_the_lease_reaps_and_loads_nothing(stores: Stores) ->
     with pytest.raises(Fenced):
         await stores.replicas.drop([replica.id], why="its node is gone", lease=late)
     with pytest.raises(Fenced):
-        await stores.replicas.want_stopped([replica.id], why="too many", lease=late)
+        await stores.replicas.request_stop([replica.id], why="too many", lease=late)
     with pytest.raises(Fenced):
         await stores.replicas.drain([replica.id], why="too many", lease=late)
     with pytest.raises(Fenced):

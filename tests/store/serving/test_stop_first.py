@@ -71,7 +71,7 @@ async def test_the_place_is_taken_while_the_old_one_serves_and_nobody_else_gets_
     served = await serve_on(stores, "a")
     [job] = await succeed(stores, served["a"])
     new = await reserve(stores, job, served["a"])
-    assert (new.node_id, new.slot, (await job_of(stores, job)).stops_first_on) == ("a", 1, "a")
+    assert (new.node_id, new.slot, (await job_of(stores, job)).stop_first_node) == ("a", 1, "a")
     assert [row.state for row in await stores.replicas.read_all()] == [ReplicaState.READY, ReplicaState.STARTING]
     [room] = (await stores.replicas.read_fleet(nobody)).rooms
     assert room.free_memory is not None
@@ -81,7 +81,7 @@ async def test_the_place_is_taken_while_the_old_one_serves_and_nobody_else_gets_
     assert old is not None
     states = {row.id: row.state for row in await stores.replicas.read_all()}
     assert states == {served["a"].id: ReplicaState.DRAINING, new.id: ReplicaState.STARTING}
-    await stores.replicas.want_stopped([old.id], why="idle")
+    await stores.replicas.request_stop([old.id], why="idle")
     await stores.replicas.stopped(old)
     assert await stores.load_claims.stop_first(job, "asked again after a restart") is None
     await stores.load_claims.finish(job, loaded(process_key="tiny#1"))
@@ -93,7 +93,7 @@ async def test_what_failed_before_anything_was_stopped_stops_nothing(stores: Sto
     [job] = await succeed(stores, served["a"])
     await reserve(stores, job, served["a"])
     await stores.load_claims.fail_here(job, "its weights cannot be fetched", draw=1.0, stop=False)
-    assert (await job_of(stores, job)).stops_first_on is None
+    assert (await job_of(stores, job)).stop_first_node is None
     assert (await restore(stores, "llama-cpp")).jobs == ()
 
 
@@ -103,15 +103,15 @@ async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_
     await reserve(stores, job, served["a"])
     old = await stores.load_claims.stop_first(job, "its successor needs its memory")
     assert old is not None
-    await stores.replicas.want_stopped([old.id], why="idle")
+    await stores.replicas.request_stop([old.id], why="idle")
     await stores.replicas.stopped(old)
     await stores.load_claims.fail_here(job, "the engine is on fire", draw=1.0, stop=False)
     [again] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
-    assert again.stops_first_on == "a", "it is known that something was stopped for it"
+    assert again.stop_first_node == "a", "it is known that something was stopped for it"
     await stores.load_claims.fail(again, "the engine is on fire", again_in_s=300, stop=False)
     assert await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9) == []
     assert (await restore(stores, "llama-cpp")).jobs == (job.id,)
-    assert await stores.setbacks.read("tiny", job.revision) == {}
+    assert await stores.load_backoff.read("tiny", job.revision) == {}
     assert [one.id for one in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)] == [job.id]
 
 
@@ -121,7 +121,7 @@ async def test_a_load_of_a_version_that_is_taken_back_is_begun_anew_at_once_by_w
     await reserve(stores, job, served["a"])
     old = await stores.load_claims.stop_first(job, "its successor needs its memory")
     assert old is not None
-    await stores.replicas.want_stopped([old.id], why="idle")
+    await stores.replicas.request_stop([old.id], why="idle")
     await stores.replicas.stopped(old)
     assert (await restore(stores, "llama-cpp")).jobs == (job.id,)
     with pytest.raises(Fenced):
@@ -152,7 +152,7 @@ async def stop_in_vain(stores: Stores, error: str) -> LoadJob:
     await reserve(stores, job, served["a"])
     old = await stores.load_claims.stop_first(job, "its successor needs its memory")
     assert old is not None
-    await stores.replicas.want_stopped([old.id], why="idle")
+    await stores.replicas.request_stop([old.id], why="idle")
     await stores.replicas.stopped(old)
     await stores.load_claims.fail(job, error, again_in_s=0.0, stop=False)
     return job
@@ -162,15 +162,15 @@ async def test_a_request_takes_up_the_load_for_which_a_replica_was_stopped(store
     job = await stop_in_vain(stores, "the engine is on fire")
     again = await stores.load_jobs.ask("tiny", job.revision, cause="a request", ids=IDS)
     assert isinstance(again, LoadJob)
-    assert (again.id, again.active, again.stops_first_on, again.replaces) == (job.id, True, "a", job.replaces)
+    assert (again.id, again.active, again.stop_first_node, again.replaces) == (job.id, True, "a", job.replaces)
 
 
 async def test_an_edit_does_not_forget_that_a_replica_was_stopped(stores: Stores) -> None:
     job = await stop_in_vain(stores, "the engine is on fire")
     await stores.models.save(f"{TINY}context_size: 512\n", "ann")
-    assert (await job_of(stores, job)).stops_first_on == "a"
+    assert (await job_of(stores, job)).stop_first_node == "a"
     await stores.load_jobs.forgive("tiny")
-    assert (await job_of(stores, job)).stops_first_on == "a"
+    assert (await job_of(stores, job)).stop_first_node == "a"
 
 
 async def test_only_the_loads_of_the_backend_that_went_back_are_tried_again(stores: Stores) -> None:

@@ -8,7 +8,7 @@ import pytest
 from corral.core.errors import OutcomeUnknown
 from corral.frontend.gateway.usage_writer import UsageCounter
 from corral.store.access.api_keys import Scope, hash_secret
-from corral.store.serving.usage import KEPT_DAYS, UsageKey, UsageRow, Used
+from corral.store.serving.usage import RETENTION_DAYS, UsageKey, UsageRow, Used
 from corral.store.stores import Stores
 from harness.databases import Rig
 
@@ -45,9 +45,9 @@ async def test_days_are_told_apart_and_old_ones_go(stores: Stores, rig: Rig) -> 
     await stores.usage.add("fe", 2, {A: Used(2, 2, 2)})
     assert [row.used.requests for row in await stores.usage.read(days=2, by=("day",))] == [1, 2]
     assert [row.used.requests for row in await stores.usage.read(days=1, by=("day",))] == [2]
-    await rig.advance(KEPT_DAYS * DAY_S)
+    await rig.advance(RETENTION_DAYS * DAY_S)
     await stores.usage.prune()
-    assert [row.used.requests for row in await stores.usage.read(days=KEPT_DAYS * 2, by=("day",))] == [2]
+    assert [row.used.requests for row in await stores.usage.read(days=RETENTION_DAYS * 2, by=("day",))] == [2]
 
 
 async def test_nothing_used_is_no_row(stores: Stores) -> None:

@@ -4,6 +4,7 @@ import json
 
 from corral.artifacts import BackendRequest, SignaturePolicy
 from corral.bus.messages import CommandExtras
+from corral.core.backends.build import BuildRef
 from corral.worker.backends.requests import read_galleries, with_extras
 
 
@@ -29,6 +30,6 @@ def test_a_gallerys_wish_for_signatures_is_read() -> None:
 
 def test_what_a_command_adds_takes_nothing_away() -> None:
     policy = SignaturePolicy(public_keys=("PEM",))
-    request = BackendRequest(name="a", uris=("quay.io/x/a",), signatures=policy)
-    changed = with_extras(request, CommandExtras(version="2"))
-    assert (changed.version, changed.signatures, changed.uris) == ("2", policy, ("quay.io/x/a",))
+    request = BackendRequest(build=BuildRef(name="a", uris=("quay.io/x/a",)), signatures=policy)
+    changed = with_extras(request, CommandExtras(build=BuildRef(version="2")))
+    assert (changed.build, changed.signatures) == (BuildRef(name="a", uris=("quay.io/x/a",), version="2"), policy)

@@ -151,7 +151,7 @@ async def test_replies_go_only_to_this_nodes_own_space(worker: FleetWorker) -> N
         assert client is not None
         await client.publish(f"nodes.{NODE}.backend.list", b"{}", reply="_INBOX.fe.another-node.x.1")
         assert (await frontend.ask("backend.list"))["backends"] is None
-        await asyncio.to_thread(worker.program.wait_for_output, "bus.reply_refused")
+        await asyncio.to_thread(worker.program.wait_for_output, "bus.reply_rejected")
         assert heard == []
 
 

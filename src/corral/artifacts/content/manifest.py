@@ -101,6 +101,20 @@ def check_manifest(manifest: Manifest) -> Manifest:
     return manifest
 
 
+def encode_manifest(manifest: Manifest | None) -> str:
+    """JSON text for a `BuildRef`; empty for None."""
+    # NUL characters are replaced: neither a database nor a process's arguments can hold them.
+    return msgspec.json.encode(manifest).decode().replace("\\u0000", "\\ufffd") if manifest is not None else ""
+
+
+def decode_manifest(text: str) -> Manifest:
+    """Raises BadManifest."""
+    try:
+        return msgspec.json.decode(text, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadManifest(f"The manifest cannot be read: {error}.") from None
+
+
 def plan_start(manifest: Manifest, version_dir: Path, request: StartRequest) -> StartCommand:
     """The exact command for one process. Pure: it reads nothing and starts nothing."""
     values = {

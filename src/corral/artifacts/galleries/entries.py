@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 
-from corral.artifacts.content.manifest import Manifest, check_manifest
-from corral.artifacts.digests import Digest, parse_digest, sha256_digest
+from corral.artifacts.content.manifest import Manifest, check_manifest, encode_manifest
+from corral.artifacts.digests import parse_digest, sha256_digest
 from corral.artifacts.errors import BadGallery, BadManifest, PolicyRefused
 from corral.artifacts.references import names_local_file
 from corral.artifacts.requests import BackendRequest, ModelFile
 from corral.artifacts.yaml import load_yaml
+from corral.core.backends.build import BuildRef
 
 MAX_ENTRIES = 100_000
 
@@ -181,16 +182,16 @@ def backend_request(
     elif allow_development:
         uris += development
     corral = entry.corral
-    return BackendRequest(
+    build = BuildRef(
         name=install_as or entry.name,
-        uris=tuple(dict.fromkeys(uris)),
         alias=entry.alias,
-        gallery_url=entry.gallery_url,
-        version=entry.version,
+        uris=tuple(dict.fromkeys(uris)),
+        digest=parse_digest(corral.digest) if corral and corral.digest else "",
         sha256=_sha256(entry.sha256),
-        digest=parse_digest(corral.digest) if corral and corral.digest else None,
-        manifest=corral.manifest if corral else None,
+        version=entry.version,
+        manifest=encode_manifest(corral.manifest if corral else None),
     )
+    return BackendRequest(build=build, gallery_url=entry.gallery_url)
 
 
 def refuse_local_files(uris: Iterable[str], what: str) -> None:
@@ -238,8 +239,8 @@ def _locations(files: Iterable[ModelFile], *parts: Any) -> Iterator[str]:
                 yield file["uri"]
 
 
-def _sha256(text: str) -> Digest | None:
-    return sha256_digest(text.removeprefix("sha256:")) if text else None
+def _sha256(text: str) -> str:
+    return sha256_digest(text.removeprefix("sha256:")) if text else ""
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

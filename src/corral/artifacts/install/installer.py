@@ -101,12 +101,12 @@ class Installer:
     ) -> InstalledVersion:
         """Afterwards `current` of that name is the resolved version. Doing it again changes nothing, unless `force`
         asks for it: then the version is built anew, and layers that no longer are what was unpacked are too."""
-        directory_name(request.name)
+        directory_name(request.build.name)
         if request.manifest is not None:
             check_manifest(request.manifest)
         with (
             held(self.locks_dir, "collect", cancel, shared=True),
-            held(self.locks_dir, f"backend-{directory_name(request.name)}", cancel),
+            held(self.locks_dir, f"backend-{directory_name(request.build.name)}", cancel),
             self.joined_by(request.peers) as installer,
         ):
             try:
@@ -114,7 +114,7 @@ class Installer:
             except FileNotFoundError as error:
                 raise DiskFault(
                     f"{error.filename} is not there any more: something removed it, or the directory it was in, while"
-                    f" {request.name} was being installed. Restore the data directory and start the worker again."
+                    f" {request.build.name} was being installed. Restore the data directory and start the worker again."
                 ) from error
 
     @contextmanager
@@ -127,22 +127,22 @@ class Installer:
         self, request: BackendRequest, cancel: CancelToken, meter: ProgressMeter, *, force: bool
     ) -> InstalledVersion:
         problems: list[ArtifactError] = []
-        for uri in request.uris:
+        for uri in request.build.uris:
             for problem in problems[-1:]:  # the last one is told by whoever asked
-                log.warning("artifact.source_failed", backend=request.name, next=uri, error=str(problem))
+                log.warning("artifact.source_failed", backend=request.build.name, next=uri, error=str(problem))
             try:
                 return self._from_one(request, uri, cancel, meter, force=force)
             except (SourceUnavailable, SourceRejected, DigestMismatch) as error:
                 problems.append(error)
         if not problems:
-            raise SourceRejected(f"Backend {request.name} names no source.", status=404)
+            raise SourceRejected(f"Backend {request.build.name} names no source.", status=404)
         if len(problems) == 1:
             raise problems[0]
-        told = " ".join(f"{uri}: {problem}" for uri, problem in zip(request.uris, problems, strict=True))
+        told = " ".join(f"{uri}: {problem}" for uri, problem in zip(request.build.uris, problems, strict=True))
         retryable = any(isinstance(problem, SourceUnavailable) for problem in problems)
         if retryable:
-            raise SourceUnavailable(f"No source of {request.name} could be used. {told}")
-        raise SourceRejected(f"No source of {request.name} could be used. {told}", status=404)
+            raise SourceUnavailable(f"No source of {request.build.name} could be used. {told}")
+        raise SourceRejected(f"No source of {request.build.name} could be used. {told}", status=404)
 
     def _from_one(
         self, request: BackendRequest, uri: str, cancel: CancelToken, meter: ProgressMeter, *, force: bool
@@ -180,7 +180,7 @@ class Installer:
         digest = _known(resolved)
         if request.digest is not None and digest != request.digest:
             raise DigestMismatch(f"{uri} is {digest} now, but {request.digest} is what was asked for.")
-        present = self.versions.find(request.name, digest)
+        present = self.versions.find(request.build.name, digest)
         if present is not None and force:
             self._doubt(resolved, present, cancel)
             present = None
@@ -188,11 +188,11 @@ class Installer:
             version = self._switch_to_new(self._build(request, uri, resolved, cancel, meter, started_s))
         else:
             self._describe_again(request, uri, resolved, present)
-            version = self.versions.switch(request.name, digest)
+            version = self.versions.switch(request.build.name, digest)
         if not self.settings.keep_blobs:
             self._drop_blobs(resolved)
         meter.finish()
-        log.info("artifact.installed", backend=request.name, digest=digest, source=resolved.source)
+        log.info("artifact.installed", backend=request.build.name, digest=digest, source=resolved.source)
         return version
 
     def _switch_to_new(self, built: InstalledVersion) -> InstalledVersion:
@@ -258,7 +258,7 @@ class Installer:
         try:
             with (
                 settling(self.settings.data_dir) as settle,
-                self.ledger.promise(self._needed(resolved), request.name, self.reclaim),
+                self.ledger.promise(self._needed(resolved), request.build.name, self.reclaim),
             ):
                 layers = self._assembled(resolved, staged, cancel, meter, traces)
                 manifest = self._finish_tree(request, resolved, staged, digest)
@@ -267,8 +267,8 @@ class Installer:
                 self.versions.write_metadata(staged, metadata)
                 # Everything the version is made of must be on the disk before its name is.
                 settle(cancel)
-            path = self.versions.add(request.name, digest, staged)
-            return InstalledVersion(name=request.name, path=path, metadata=metadata, current=False)
+            path = self.versions.add(request.build.name, digest, staged)
+            return InstalledVersion(name=request.build.name, path=path, metadata=metadata, current=False)
         except (BadManifest, DiskFull, DiskFault, UnsafeArchive, Cancelled) as error:
             cancelled = isinstance(error, Cancelled)
             with _as_far_as_possible():
@@ -371,11 +371,11 @@ class Installer:
         self, request: BackendRequest, resolved: ResolvedArtifact, staged: Path, digest: Digest
     ) -> Manifest:
         if any(isinstance(piece, WheelPiece) for piece in resolved.pieces):
-            finish_environment(staged, self.versions.path(request.name, digest))
+            finish_environment(staged, self.versions.path(request.build.name, digest))
         manifest = request.manifest or read_manifest(staged)
         if manifest is None:
             raise BadManifest(
-                f"{request.name} has neither a run.sh nor a Corral manifest, so nothing says how to start it."
+                f"{request.build.name} has neither a run.sh nor a Corral manifest, so nothing says how to start it."
             )
         place_launcher(manifest, staged)
         return manifest
@@ -391,11 +391,11 @@ class Installer:
     ) -> Metadata:
         indexes = [layer.index() for layer in layers]
         return Metadata(
-            name=request.name,
-            alias=request.alias,
+            name=request.build.name,
+            alias=request.build.alias,
             gallery_url=request.gallery_url,
             installed_at=_timestamp(self.clock),
-            version=request.version or resolved.version,
+            version=request.build.version or resolved.version,
             uri=uri,
             digest=str(resolved.digest),
             source=resolved.source,
@@ -419,10 +419,10 @@ class Installer:
         changed = msgspec.structs.replace(
             present.metadata,
             gallery_url=request.gallery_url or present.metadata.gallery_url,
-            version=request.version or resolved.version or present.metadata.version,
+            version=request.build.version or resolved.version or present.metadata.version,
             uri=uri,
             manifest=request.manifest or present.metadata.manifest,
-            alias=request.alias or present.metadata.alias,
+            alias=request.build.alias or present.metadata.alias,
             signatures=request.signatures or present.metadata.signatures,
             verified_by=resolved.verified_by if request.signatures else present.metadata.verified_by,
         )
@@ -503,7 +503,8 @@ def check_startable(request: BackendRequest, resolved: ResolvedArtifact) -> None
         and not {*names} & {*DESCRIPTIONS, LOCALAI_LAUNCHER}
     ):
         raise BadManifest(
-            f"{request.name} is no backend: nothing in it ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+            f"{request.build.name} is no backend: nothing in it"
+            f" ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
             " says how to start it. A model's weights come with the model, or by `corral artifacts pull --model`."
         )
 

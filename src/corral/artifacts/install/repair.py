@@ -1,6 +1,7 @@
 """What to do about a version that is no longer what was unpacked."""
 
 from corral.artifacts.cancel import CancelToken
+from corral.artifacts.content.manifest import encode_manifest
 from corral.artifacts.content.verify import Verified, verify_version
 from corral.artifacts.content.versions import InstalledVersion, directory_name
 from corral.artifacts.digests import parse_digest
@@ -9,6 +10,7 @@ from corral.artifacts.errors import BadReference, NotInstalled
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.references import OciImage, parse_reference
 from corral.artifacts.requests import BackendRequest
+from corral.core.backends.build import BuildRef
 
 
 def verify_backend(installer: Installer, name: str, cancel: CancelToken) -> list[Verified]:
@@ -26,16 +28,15 @@ def request_again(version: InstalledVersion) -> BackendRequest:
     if version.made_by != "corral":
         raise BadReference(f"{version.name} was not installed by Corral, so Corral cannot repair it. Install it anew.")
     uris = tuple(uri for uri in (metadata.source, metadata.uri) if _is_pinned_image(uri)) or (metadata.uri,)
-    return BackendRequest(
+    build = BuildRef(
         name=version.name,
-        uris=uris,
         alias=metadata.alias,
-        gallery_url=metadata.gallery_url,
-        version=metadata.version,
+        uris=uris,
         digest=parse_digest(metadata.digest),
-        manifest=metadata.manifest,
-        signatures=metadata.signatures,
+        version=metadata.version,
+        manifest=encode_manifest(metadata.manifest),
     )
+    return BackendRequest(build=build, gallery_url=metadata.gallery_url, signatures=metadata.signatures)
 
 
 def _is_pinned_image(uri: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from corral.core.backends.wait_outcome import NodeStand, Outcome, judge
+from corral.core.backends.wait_outcome import WaitedNode, WaitOutcome, judge_wait
 from corral.core.sizes import format_bytes
 
 AWAY, DRAINED, LEAVING = "away", "drained", "leaving"
@@ -64,10 +64,10 @@ class OperationPart(msgspec.Struct, frozen=True, kw_only=True):
         """Of an older state, by the store's clock."""
         return self.changed_at is not None and other.changed_at is not None and self.changed_at < other.changed_at
 
-    def judge(self, held: Held) -> Outcome:
-        stands = [NodeStand(node.node_id, node.status) for node in self.nodes]
+    def judge_wait(self, held: Held) -> WaitOutcome:
+        stands = [WaitedNode(node.node_id, node.status) for node in self.nodes]
         away = {node for node, how in held.items() if how == AWAY}
-        return judge(self.state, stands, away=away, draining=held.keys() - away)
+        return judge_wait(self.state, stands, offline=away, draining=held.keys() - away)
 
 
 def read_operation(answer: Any) -> OperationPart:

@@ -45,6 +45,7 @@ from corral.cli.commands.artifact_models import WantedModel, model_facts, pick, 
 from corral.cli.display.artifact_progress import ProgressView
 from corral.cli.display.gallery_warnings import warn_of_galleries
 from corral.cli.program_name import command
+from corral.core.backends.build import BuildRef
 from corral.core.errors import CorralError, InvalidInput, InvalidSetting
 from corral.core.sizes import format_bytes, parse_size_bytes
 from corral.settings.reading import load_settings
@@ -307,12 +308,12 @@ def pull(
     async def backend(artifacts: Artifacts) -> InstalledVersion:
         if reference is None:
             request = await request_for_name(artifacts, what, capability, substitute=substitute)
-            request = replace(request, name=name or request.name)
+            request = replace(request, build=replace(request.build, name=name or request.build.name))
         else:
             location = _location(what, reference)
-            request = BackendRequest(name=name or _name_of(location), uris=(location,))
+            request = BackendRequest(build=BuildRef(name=name or _name_of(location), uris=(location,)))
         if digest:
-            request = replace(request, digest=parse_digest(digest))
+            request = replace(request, build=replace(request.build, digest=parse_digest(digest)))
         if key is not None:
             request = replace(request, signatures=_policy(key))
         return await artifacts.install(request, force=force, on_progress=bar.update)

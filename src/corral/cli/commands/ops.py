@@ -11,7 +11,7 @@ from corral.cli.client.operation import Held, NodePart, OperationPart, how_held,
 from corral.cli.commands.watch_operation import exit_code_of, how_to_follow, summary, wait_for
 from corral.cli.display.progress import count_words, say_status, status_word
 from corral.cli.program_name import command
-from corral.core.backends.wait_outcome import Outcome
+from corral.core.backends.wait_outcome import WaitOutcome
 from corral.core.errors import Conflict, NotFound
 from corral.core.sizes import format_bytes
 from corral.system import SystemClock
@@ -70,7 +70,7 @@ def _state(row: dict[str, Any]) -> str:
     return "retrying" if row.get("retrying") else str(row.get("state") or row.get("outcome") or "")
 
 
-def _finish(api: Api, answer: Any, outcome: Outcome) -> None:
+def _finish(api: Api, answer: Any, outcome: WaitOutcome) -> None:
     """The last word on an operation, and the exit code that says the same."""
     if api.as_json:
         print_json(answer)

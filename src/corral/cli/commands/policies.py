@@ -7,7 +7,7 @@ import click
 
 from corral.cli.client.api import Api, client_command, print_json, print_table, show_time
 from corral.cli.program_name import command
-from corral.core.backends.intents import short_digest
+from corral.core.backends.build import short_digest
 from corral.core.durations import format_age
 from corral.core.errors import Conflict, NotFound
 from corral.system import SystemClock

@@ -11,7 +11,7 @@ from corral.cli.client.api import Api, clean
 from corral.cli.client.operation import OperationPart, how_held, read_operation
 from corral.cli.display.progress import Display, Silence, count_words, open_display
 from corral.cli.program_name import command
-from corral.core.backends.wait_outcome import Outcome
+from corral.core.backends.wait_outcome import WaitOutcome
 from corral.core.errors import CorralError, Unavailable
 from corral.system import Clock, SystemClock
 from corral.system.clock import pause
@@ -54,8 +54,8 @@ class Follower:
         return read_operation(self.answer)
 
     @property
-    def outcome(self) -> Outcome:
-        return self.operation.judge(self._held)
+    def outcome(self) -> WaitOutcome:
+        return self.operation.judge_wait(self._held)
 
     def step(self) -> None:
         """Waits a little for news, and takes it in."""
@@ -129,27 +129,27 @@ def how_to_follow(operation_id: str) -> str:
     return f"Follow it: {watch}   Stop it: {cancel}"
 
 
-def exit_code_of(outcomes: Iterable[Outcome]) -> int:
+def exit_code_of(outcomes: Iterable[WaitOutcome]) -> int:
     """One that failed goes before one that is not finished."""
     met = set(outcomes)
-    if met & {Outcome.FAILED, Outcome.CANCELLED}:
+    if met & {WaitOutcome.FAILED, WaitOutcome.CANCELLED}:
         return EXIT_FAILED
-    return EXIT_UNFINISHED if met & {Outcome.UNFINISHED, Outcome.GOING_ON} else 0
+    return EXIT_UNFINISHED if met & {WaitOutcome.UNFINISHED, WaitOutcome.RUNNING} else 0
 
 
-def summary(operation: OperationPart, outcome: Outcome) -> str:
+def summary(operation: OperationPart, outcome: WaitOutcome) -> str:
     head = f"{operation.verb} {clean(operation.backend)}: {outcome.value} ({_count(operation)})"
-    if not operation.nodes and operation.verb == "install" and outcome is Outcome.DONE:
+    if not operation.nodes and operation.verb == "install" and outcome is WaitOutcome.DONE:
         return (
             f"{head}\nNo machine here fits what was asked for. One that comes later, or gets the label, installs it by"
             f" itself; `{command('backends policies')}` lists such wishes, and --end there ends one."
         )
     match outcome:
-        case Outcome.FAILED if operation.state == "running":
+        case WaitOutcome.FAILED if operation.state == "running":
             return f"{head}\nWhat failed is tried again by itself. {_how_to_see(operation.id)}"
-        case Outcome.FAILED:
+        case WaitOutcome.FAILED:
             return f"{head}\n{_how_to_see(operation.id)}"
-        case Outcome.UNFINISHED | Outcome.GOING_ON:
+        case WaitOutcome.UNFINISHED | WaitOutcome.RUNNING:
             return f"{head}\nThe rest follows by itself. {how_to_follow(operation.id)}"
         case _:
             return head
@@ -187,9 +187,9 @@ def wait_for(
     operation_id: str,
     *,
     timeout_s: float | None = None,
-    until: Callable[[OperationPart, Outcome], bool] = lambda _, outcome: outcome is not Outcome.GOING_ON,
+    until: Callable[[OperationPart, WaitOutcome], bool] = lambda _, outcome: outcome is not WaitOutcome.RUNNING,
     clock: Clock | None = None,
-) -> tuple[Any, Outcome]:
+) -> tuple[Any, WaitOutcome]:
     """Shows how far it is until it is over for somebody who waits. Answers the API's object and what came of it."""
     clock = clock or SystemClock()
     began_s = clock.monotonic_s()

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from corral.artifacts import ArtifactProgress
 from corral.core.sizes import format_bytes
+from corral.core.transfer import TransferProgress
 
 STEP_PERCENT = 10
 
@@ -32,28 +32,28 @@ class ProgressView:
         self._task = self._drawn.add_task(self._title, total=None)
         self._drawn.start()
 
-    def update(self, progress: ArtifactProgress) -> None:
+    def update(self, progress: TransferProgress) -> None:
         if self._drawn is not None:
             self._drawn.update(
                 self._task,
-                description=f"{self._title}: {progress.phase.label}",
-                completed=progress.bytes_done,
+                description=f"{self._title}: {progress.phase}",
+                completed=progress.bytes_done or 0,
                 total=progress.bytes_total,
             )
         elif not self._quiet:
             self._tell(progress)
 
-    def _tell(self, progress: ArtifactProgress) -> None:
+    def _tell(self, progress: TransferProgress) -> None:
         """Each phase, and each tenth of a download."""
-        here = (progress.phase.label, int(progress.percentage // STEP_PERCENT))
+        here = (progress.phase, int(progress.percentage // STEP_PERCENT))
         if here == self._last:
             return
         self._last = here
         amount = ""
-        if progress.phase.label == "downloading":
+        if progress.phase == "downloading":
             total = "" if progress.bytes_total is None else f" of {format_bytes(progress.bytes_total)}"
-            amount = f" {format_bytes(progress.bytes_done)}{total}"
-        click.echo(f"{self._title}: {progress.phase.label}{amount}", err=True)
+            amount = f" {format_bytes(progress.bytes_done or 0)}{total}"
+        click.echo(f"{self._title}: {progress.phase}{amount}", err=True)
 
     def close(self) -> None:
         if self._drawn is not None:

@@ -1,4 +1,4 @@
-"""One attempt at one order: sent, answered, and seen to be so."""
+"""One attempt at one intent: send the command, wait for the reply, and confirm it by the node's report."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -11,20 +11,20 @@ from corral.bus.messages import CancelReply, CancelRequest, ChangeReply, NodeRep
 from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.backends.commands import build_command, build_fallback, read_answer
 from corral.controller.loads.ports import PeerBook
-from corral.controller.nodes.reports import observation_of
+from corral.controller.nodes.reports import Reports, observation_of
 from corral.controller.replicas.smoke_test import RolloutStalled, VersionFailed, VersionRollout
+from corral.core.backends.build import short_digest
 from corral.core.backends.intents import (
     AttemptCancelled,
     AttemptConfirmed,
+    AttemptOutcome,
     AttemptRejected,
     AttemptUnconfirmed,
     AttemptUndelivered,
     Intent,
-    Outcome,
     RetryLimits,
     Verb,
-    missing_of,
-    short_digest,
+    find_missing,
 )
 from corral.core.backends.rollout import ReplicaChange, plan_replicas
 from corral.core.errors import CorralError, NoResponders, OutcomeUnknown, TimedOut, Unavailable
@@ -38,7 +38,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 AT_ONCE_ON_THE_LOOP = 16
-"""Orders that go on in one turn of the event loop: a thousand workers that answer together hold up no request."""
+"""Attempts that continue in one turn of the event loop, so that a thousand simultaneous replies delay no request."""
 DELETE_WITHIN_S = 120.0
 ROLLBACK_WITHIN_S = 60.0
 CANCEL_WITHIN_S = 4.0
@@ -48,18 +48,14 @@ AWAY_AGAIN_S = 2.0
 STARTED_AGAIN_S = 0.5
 UNKNOWN_AGAIN_S = 5.0
 ANSWER_FOLLOWS_WITHIN_S = 1.0
-"""A worker reports what it has done and answers; an answer that is not there so long after the report is lost."""
+"""A worker publishes its report and replies. A reply that is missing so long after the report is lost."""
 
 
-class Requests(Protocol):
+class CommandBus(Protocol):
     @property
     def connected(self) -> bool: ...
 
     async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes: ...
-
-
-class Reporting(Protocol):
-    async def ask(self, node_id: NodeId | str) -> NodeReport: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,43 +70,38 @@ class AttemptLimits:
 class RunningAttempt:
     claim: IntentClaim
     applied_before: bool
-    """The worker may have carried out this very order before, in an earlier attempt: that a report says so again shows
-    nothing about this one."""
+    """Whether an earlier attempt may have applied this intent: then a report of its generation proves nothing."""
     task: "asyncio.Task[None] | None" = None
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a person has cancelled it."""
     answered: bool = False
-    """The worker has; what is left is ours to do, and keeps nobody else from being asked."""
+    """Whether the worker has replied. The rest is the frontend's own work and does not count against the limit."""
     over: bool = False
-    """There is an outcome; it only has to be written down."""
-    shown_done: NodeReport | None = None
-    patience: asyncio.Timeout | None = None
-    """With the answer, while it is waited for."""
-
-    @property
-    def called_off(self) -> bool:
-        return self.cancelled.is_set()
+    """Whether there is an outcome, which has yet to be written."""
+    confirming_report: NodeReport | None = None
+    reply_timeout: asyncio.Timeout | None = None
+    """The time limit of the reply, while it is awaited."""
 
     def hear(self, report: NodeReport) -> None:
-        """The worker's report shows that it has carried this very order out."""
-        if self.patience is not None and self.shown_done is None and not self.applied_before:
-            self.shown_done = report
-            self.patience.reschedule(asyncio.get_running_loop().time() + ANSWER_FOLLOWS_WITHIN_S)
+        """Takes a report that shows this very intent as applied."""
+        if self.reply_timeout is not None and self.confirming_report is None and not self.applied_before:
+            self.confirming_report = report
+            self.reply_timeout.reschedule(asyncio.get_running_loop().time() + ANSWER_FOLLOWS_WITHIN_S)
 
-    def give_up(self, *, after_s: float = 0.0) -> None:
-        """Nobody is left who would answer: the worker was started anew, or says that it does nothing of this."""
-        if self.patience is not None and self.shown_done is None:
-            self.patience.reschedule(asyncio.get_running_loop().time() + after_s)
+    def expire(self, *, after_s: float = 0.0) -> None:
+        """Ends the wait for a reply: the worker was restarted, or reports that it is not working on this."""
+        if self.reply_timeout is not None and self.confirming_report is None:
+            self.reply_timeout.reschedule(asyncio.get_running_loop().time() + after_s)
 
 
 class Attempts:
     def __init__(
-        self, *, bus: Requests, reports: Reporting, replicas: VersionRollout, peers: PeerBook, limits: AttemptLimits
+        self, *, bus: CommandBus, reports: Reports, replicas: VersionRollout, peers: PeerBook, limits: AttemptLimits
     ) -> None:
         self._bus, self._reports, self._replicas, self._peers, self._limits = bus, reports, replicas, peers, limits
         self._pace = Pace(AT_ONCE_ON_THE_LOOP)
 
-    async def make(self, running: RunningAttempt, on_answer: Callable[[], None]) -> Outcome:
+    async def make(self, running: RunningAttempt, on_answer: Callable[[], None]) -> AttemptOutcome:
         await self._pace.turn()
         if running.claim.intent.cancel_requested:
             return await self._cancel(running.claim)
@@ -120,9 +111,8 @@ class Attempts:
             outcome = outcome_of(error)
         return await self._unless_cancelled(running, outcome)
 
-    async def finish(self, running: RunningAttempt, on_answer: Callable[[], None]) -> Outcome:
-        """Of an order that was asked for before, and that a report shows the worker has carried out since: what is left
-        to be done is the same as after an answer."""
+    async def finish(self, running: RunningAttempt, on_answer: Callable[[], None]) -> AttemptOutcome:
+        """Completes an attempt whose reply was lost, after a report has shown the intent as applied."""
         running.answered = True
         on_answer()
         await self._pace.turn()
@@ -132,54 +122,54 @@ class Attempts:
             outcome = outcome_of(error)
         return await self._unless_cancelled(running, outcome)
 
-    async def _unless_cancelled(self, running: RunningAttempt, outcome: Outcome) -> Outcome:
-        if not running.called_off or isinstance(outcome, AttemptConfirmed | AttemptCancelled):
+    async def _unless_cancelled(self, running: RunningAttempt, outcome: AttemptOutcome) -> AttemptOutcome:
+        if not running.cancelled.is_set() or isinstance(outcome, AttemptConfirmed | AttemptCancelled):
             return outcome
         ended = await self._cancel(running.claim)
         if isinstance(ended, AttemptCancelled) and isinstance(outcome, AttemptRejected):
             return replace(ended, reason=f"{ended.reason}; it had failed: {outcome.reason}")
         return ended
 
-    async def _ask(self, running: RunningAttempt, on_answer: Callable[[], None]) -> Outcome:
+    async def _ask(self, running: RunningAttempt, on_answer: Callable[[], None]) -> AttemptOutcome:
         intent = running.claim.intent
         within_s = self._within_s(intent)
         try:
             data = await self._await_answer(running, within_s)
         except NoResponders:
-            return AttemptUndelivered("the node does not answer on the message bus", AWAY_AGAIN_S, True)
+            return AttemptUndelivered("the node is not connected to the message bus", AWAY_AGAIN_S, True)
         except TimedOut:
             return AttemptUnconfirmed(
-                f"the worker has not answered within {within_s:g} s; it may still be working", within_s
+                f"the worker has not replied within {within_s:g} s; it may still be working", within_s
             )
-        if data is None and running.shown_done is None:
-            return AttemptUndelivered("the worker was restarted before it answered", STARTED_AGAIN_S)
+        if data is None and running.confirming_report is None:
+            return AttemptUndelivered("the worker was restarted before it replied", STARTED_AGAIN_S)
         running.answered = True
         on_answer()
         await self._pace.turn()
         if data is None:
-            return await self._confirm(running, running.shown_done)
+            return await self._confirm(running, running.confirming_report)
         answer = read_answer(intent, data)
         if answer.success:
             return await self._confirm(running)
-        if running.called_off:
+        if running.cancelled.is_set():
             return AttemptCancelled(answer.error or "cancelled")
         if answer.code == "cancelled":
-            return AttemptRejected(f"the worker stopped it, though nobody has cancelled it here ({answer.error})")
+            return AttemptRejected(f"the worker cancelled it, though nobody requested that ({answer.error})")
         return AttemptRejected(answer.error or "the worker gave no reason", outdated=answer.code == "outdated_command")
 
     async def _await_answer(self, running: RunningAttempt, within_s: float) -> bytes | None:
-        """None where it is lost: a report shows the order done, or that the worker was started again."""
+        """None if the reply is lost: a report shows the intent as applied, or the worker was restarted."""
         try:
-            async with asyncio.timeout(None) as running.patience:
+            async with asyncio.timeout(None) as running.reply_timeout:
                 return await self._send(running.claim.intent, within_s=within_s)
         except TimeoutError:
             return None
         finally:
-            running.patience = None
+            running.reply_timeout = None
 
     async def _send(self, intent: Intent, *, within_s: float) -> bytes:
-        gets = intent.verb in (Verb.INSTALL, Verb.UPGRADE)
-        peers = await self._peers.find(intent.spec.digest, besides=intent.node_id) if gets else []
+        downloads = intent.verb in (Verb.INSTALL, Verb.UPGRADE)
+        peers = await self._peers.find(intent.spec.build.digest, besides=intent.node_id) if downloads else []
         verb, body = build_command(intent, peers)
         try:
             return await self._bus.request(node_subject(intent.node_id, verb), body, within_s=within_s)
@@ -192,82 +182,82 @@ class Attempts:
 
     async def _confirm(
         self, running: RunningAttempt, report: NodeReport | None = None, *, answered: bool = True
-    ) -> Outcome:
-        """The worker's word is not enough: its table must show it."""
+    ) -> AttemptOutcome:
+        """The worker's reply is not enough: its report must show the desired state."""
         intent = running.claim.intent
         try:
             report = report or await self._reports.ask(intent.node_id)
         except CorralError as error:
             if not error.retryable:
                 raise
-            return AttemptUnconfirmed(f"done by the worker's word, but its report is missing: {error}", UNKNOWN_AGAIN_S)
+            return AttemptUnconfirmed(f"the worker is done, but its report is missing: {error}", UNKNOWN_AGAIN_S)
         await self._pace.turn()
         seen = observation_of(report)
-        missing = missing_of(intent, seen.backends, answered=answered)
+        missing = find_missing(intent, seen.backends, answered=answered)
         if missing is not None and not answered:
             return AttemptUnconfirmed(missing, UNKNOWN_AGAIN_S)
         if missing is not None:
-            return AttemptRejected(f"the worker says it is done, but {missing}")
+            return AttemptRejected(f"the worker replied that it is done, but {missing}")
         if intent.verb.changes_version:
-            failure = await self._switch(running, seen.backends, seen.processes)
+            failure = await self._roll_out(running, seen.backends, seen.processes)
             if failure is not None:
                 return failure
         return AttemptConfirmed(digest_of(intent, seen.backends))
 
-    async def _switch(
+    async def _roll_out(
         self, running: RunningAttempt, backends: Sequence[ObservedBackend], processes: Sequence[ObservedProcess]
-    ) -> Outcome | None:
+    ) -> AttemptOutcome | None:
         intent = running.claim.intent
-        found = find_backend(backends, intent.spec.name, intent.backend)
+        found = find_backend(backends, intent.spec.build.name, intent.backend)
         if found is None or not found.digest:
             return None
         changes = plan_replicas(processes, backend=found.name, digest=found.digest)
-        switching = self._replicas.switch(
+        rolling_out = self._replicas.switch(
             intent.node_id, changes, backend=found.name, digest=found.digest, operation_id=intent.operation_id
         )
         try:
-            if not await _unless_set(running.cancelled, switching):
-                return AttemptUnconfirmed("cancelled while replicas went over to the new version", CANCEL_AGAIN_S)
+            if not await _unless_set(running.cancelled, rolling_out):
+                return AttemptUnconfirmed("cancelled during the rollout of the new version", CANCEL_AGAIN_S)
         except VersionFailed as error:
-            return await self._refuse_version(running, found.name, changes, error)
+            return await self._reject_version(running, found.name, changes, error)
         except RolloutStalled as error:
-            # Nothing is rolled back: of the version itself nothing is known.
-            return AttemptRejected(f"the new version is installed, but does not serve: {error}")
+            # Not rolled back: nothing is known about the version itself.
+            return AttemptRejected(f"the new version is installed but does not serve: {error}")
         except CorralError as error:
             if not error.retryable:
                 raise
-            # Nobody can say whether the new version starts: nothing is rolled back, and the switch is taken up again.
-            return AttemptUnconfirmed(f"the switch to the new version is not finished: {error}", self._within_s(intent))
+            # It is unknown whether the new version starts: nothing is rolled back, and the rollout is resumed.
+            return AttemptUnconfirmed(f"the rollout of the new version is unfinished: {error}", self._within_s(intent))
         return None
 
-    async def _refuse_version(
+    async def _reject_version(
         self, running: RunningAttempt, build: str, changes: Sequence[ReplicaChange], error: VersionFailed
-    ) -> Outcome:
+    ) -> AttemptOutcome:
         intent = running.claim.intent
         try:
             before = changes[0].process.digest if changes else await self._replicas.find_stopped(intent.node_id, build)
-            back = await self._go_back(intent, build, before)
+            back = await self._roll_back(intent, build, before)
             restoring = self._replicas.restore(intent.node_id, backend=build, digest=back.digest)
             restored = await _unless_set(running.cancelled, restoring)
         except CorralError as problem:
             if not problem.retryable:
                 raise
             return AttemptUnconfirmed(
-                f"the new version does not start ({error}), and the worker could not be told to go back: {problem}",
+                f"the new version does not start ({error}), and the worker could not be told to roll back: {problem}",
                 UNKNOWN_AGAIN_S,
             )
         if restored is None:
             return AttemptRejected(f"the new version does not start: {error}")
-        words = f"{restored[0].words}, but {back.refusal}" if back.refusal else restored[0].words
-        return AttemptRejected(f"the new version does not start, {words}: {error}", final=restored[0].was_stopped)
+        summary = f"{restored[0].words}, but {back.rejection}" if back.rejection else restored[0].words
+        return AttemptRejected(f"the new version does not start, {summary}: {error}", final=restored[0].was_stopped)
 
-    async def _go_back(self, intent: Intent, build: str, digest: str | None) -> "_WentBack":
-        """So that whatever starts next starts from the version that serves."""
+    async def _roll_back(self, intent: Intent, build: str, digest: str | None) -> "_RolledBack":
+        """Makes the serving version the current one again, so that whatever starts next starts from it."""
         request = RollbackRequest(
             backend=intent.backend,
             to=digest or None,
             generation=intent.generation,
-            build=intent.spec.name or None,
+            build=intent.spec.build.name or None,
             undo=True,
         )
         subject = node_subject(intent.node_id, BACKEND_ROLLBACK)
@@ -277,45 +267,45 @@ class Attempts:
             report = await self._reports.ask(intent.node_id)
             found = find_backend(observation_of(report).backends, build)
             current = found.digest if found is not None and found.digest else current
-        except CorralError as error:  # the worker has answered; its next report tells the rest
+        except CorralError as error:  # the worker has replied; its next report has the rest
             log.info("intent.not_reported", node=intent.node_id, operation=intent.operation_id, error=str(error))
-        return _WentBack(current or digest or "", "" if answer.success else answer.error or "it gave no reason")
+        rejection = "" if answer.success else answer.error or "the worker gave no reason"
+        return _RolledBack(current or digest or "", rejection)
 
-    # Cancelling
+    # Cancellation
 
-    async def _cancel(self, claim: IntentClaim) -> Outcome:
-        """Of an order that a person has cancelled: until the worker says that it has nothing of it running. What it had
-        finished before it heard is done."""
+    async def _cancel(self, claim: IntentClaim) -> AttemptOutcome:
+        """Tells the worker to stop until nothing of the intent is running. What had finished before counts as done."""
         intent = claim.intent
         if claim.is_localai:
             return AttemptCancelled(
-                "cancelled; a LocalAI worker cannot be told to stop or to go back, and may still finish it"
+                "cancelled; a LocalAI worker cannot be told to stop or to roll back, and may still finish it"
             )
         try:
             if not await self._stop_on_worker(intent):
-                return AttemptUnconfirmed("cancelled; the worker has not ended it yet", CANCEL_AGAIN_S)
+                return AttemptUnconfirmed("cancelled; the worker has not stopped yet", CANCEL_AGAIN_S)
             report = await self._reports.ask(intent.node_id)
             return await self._judge_cancelled(intent, report)
         except NoResponders:
-            if claim.presence is Presence.LIVE:  # as far as was known; it is looked at anew
-                return AttemptUnconfirmed("cancelled; the worker does not answer and is told again", CANCEL_AGAIN_S)
+            if claim.presence is Presence.LIVE:  # as last known; its presence is checked again
+                return AttemptUnconfirmed("cancelled; the worker is offline and is told again", CANCEL_AGAIN_S)
             return AttemptCancelled(
-                "cancelled while the node was away; its worker is told when it is back", untold=True
+                "cancelled while the node was offline; its worker is told when it is back", worker_unreached=True
             )
         except CorralError as error:
             if not error.retryable:
                 return AttemptRejected(f"the worker could not be told to cancel: {error}")
             return AttemptUnconfirmed(
-                f"cancelled; the worker is told again, as it could not be reached: {error}", AWAY_AGAIN_S
+                f"cancelled; the worker could not be reached and is told again: {error}", AWAY_AGAIN_S
             )
 
-    async def _judge_cancelled(self, intent: Intent, report: NodeReport) -> Outcome:
-        """With nothing of it running on the worker any more. A version to which not all have gone over is taken back:
-        nobody would see whether it starts."""
+    async def _judge_cancelled(self, intent: Intent, report: NodeReport) -> AttemptOutcome:
+        """The outcome once the worker no longer runs any of it. A version that only some replicas have is reverted,
+        because nobody would see whether it starts."""
         seen = observation_of(report)
         applied = report.applied.get(intent.backend) == intent.generation
-        found = find_backend(seen.backends, intent.spec.name, intent.backend)
-        if missing_of(intent, seen.backends, answered=intent.verb is Verb.DELETE and applied) is not None:
+        found = find_backend(seen.backends, intent.spec.build.name, intent.backend)
+        if find_missing(intent, seen.backends, answered=intent.verb is Verb.DELETE and applied) is not None:
             return await self._restore_stopped(intent, found)
         if found is None or not found.digest or not intent.verb.changes_version:
             return AttemptConfirmed(digest_of(intent, seen.backends))
@@ -323,10 +313,10 @@ class Attempts:
         before = left[0].process.digest if left else await self._replicas.find_stopped(intent.node_id, found.name)
         if before is None:
             return AttemptConfirmed(found.digest)
-        return await self._take_back(intent, found, before)
+        return await self._revert(intent, found, before)
 
-    async def _restore_stopped(self, intent: Intent, found: ObservedBackend | None) -> Outcome:
-        """Its version is not current, or not any more; something may still be stopped for it."""
+    async def _restore_stopped(self, intent: Intent, found: ObservedBackend | None) -> AttemptOutcome:
+        """The intent's version is not current; replicas may still be stopped because of it."""
         if found is None or not intent.verb.changes_version:
             return AttemptCancelled("cancelled")
         if await self._replicas.find_stopped(intent.node_id, found.name) is None:
@@ -334,45 +324,44 @@ class Attempts:
         restored = await self._replicas.restore(intent.node_id, backend=found.name, digest=found.digest, wait=False)
         return AttemptCancelled(f"cancelled: {restored.words}" if restored.was_stopped else "cancelled")
 
-    async def _take_back(self, intent: Intent, found: ObservedBackend, before: str) -> Outcome:
-        back = await self._go_back(intent, found.name, before)
-        if back.refusal:
+    async def _revert(self, intent: Intent, found: ObservedBackend, before: str) -> AttemptOutcome:
+        back = await self._roll_back(intent, found.name, before)
+        if back.rejection:
             return AttemptCancelled(
-                f"cancelled; {short_digest(found.digest)} is installed and replicas go over to it, as the worker could"
-                f" not go back to {short_digest(before) or 'the version before'}: {back.refusal}"
+                f"cancelled; {short_digest(found.digest)} is installed and rolled out, as the worker could"
+                f" not roll back to {short_digest(before) or 'the previous version'}: {back.rejection}"
             )
         restored = await self._replicas.restore(intent.node_id, backend=found.name, digest=back.digest, wait=False)
-        words = f"cancelled; the node is back on {short_digest(back.digest)}"
-        return AttemptCancelled(f"{words}: {restored.words}" if restored.was_stopped else f"{words}, which serves on")
+        summary = f"cancelled; the node is back at {short_digest(back.digest)}"
+        rest = f": {restored.words}" if restored.was_stopped else ", which keeps serving"
+        return AttemptCancelled(f"{summary}{rest}")
 
     async def _stop_on_worker(self, intent: Intent) -> bool:
         for _ in range(CANCEL_LOOKS):
-            if not await self.tell_cancel(intent.node_id, intent.operation_id):
+            if not await self.send_cancel(intent.node_id, intent.operation_id):
                 return True
             await asyncio.sleep(CANCEL_AGAIN_S)
         return False
 
-    async def call_off(self, running: RunningAttempt) -> None:
-        """While its answer is waited for. A cancel may overtake its order, or get lost: it is told until the order has
-        ended."""
-        intent, heard = running.claim.intent, False
+    async def cancel_while_running(self, running: RunningAttempt) -> None:
+        """Sends the cancel until the attempt has ended: it may overtake its command, or get lost."""
+        intent, acknowledged = running.claim.intent, False
         while not running.answered and not running.over and not running.claim.is_localai:
             try:
-                stopping = await self.tell_cancel(intent.node_id, intent.operation_id)
-                if heard and not stopping:
-                    running.give_up(after_s=ANSWER_FOLLOWS_WITHIN_S)
-                heard = heard or stopping
+                stopping = await self.send_cancel(intent.node_id, intent.operation_id)
+                if acknowledged and not stopping:
+                    running.expire(after_s=ANSWER_FOLLOWS_WITHIN_S)
+                acknowledged = acknowledged or stopping
             except NoResponders:
-                running.give_up()
+                running.expire()
             except CorralError as error:
                 log.info(
                     "intent.cancel_not_heard", node=intent.node_id, operation=intent.operation_id, error=str(error)
                 )
             await asyncio.sleep(CANCEL_AGAIN_S)
 
-    async def tell_cancel(self, node_id: NodeId, operation_id: str) -> bool:
-        """False where the worker has nothing of it running, yet or any more. What was fetched is kept for a retry, or
-        for whatever replaces the order."""
+    async def send_cancel(self, node_id: NodeId, operation_id: str) -> bool:
+        """False if the worker runs nothing of the operation. Downloads are kept for a retry or a newer intent."""
         subject, data = node_subject(node_id, CANCEL), encode(CancelRequest(op_id=operation_id, keep=True))
         reply = decode(await self._bus.request(subject, data, within_s=CANCEL_WITHIN_S), CancelReply)
         if reply.error:
@@ -392,15 +381,15 @@ class Attempts:
 
 
 @dataclass(frozen=True, slots=True)
-class _WentBack:
+class _RolledBack:
     digest: str
-    """Of the version that is current."""
-    refusal: str = ""
-    """Why it is not the one before."""
+    """Of the current version."""
+    rejection: str = ""
+    """Why it is not the previous one."""
 
 
 async def _unless_set(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> tuple[T] | None:
-    """What the work came to; None where the event was first, and then nothing of the work is left running."""
+    """The result of the work; None if the event came first, in which case the work has been cancelled."""
     task, called = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
     try:
         await asyncio.wait({task, called}, return_when=asyncio.FIRST_COMPLETED)
@@ -411,15 +400,15 @@ async def _unless_set(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> tup
         await asyncio.gather(task, called, return_exceptions=True)
 
 
-def outcome_of(error: CorralError) -> Outcome:
-    """Of an attempt that ended with it: only what passes by itself is no failure."""
+def outcome_of(error: CorralError) -> AttemptOutcome:
+    """The outcome of an attempt that ended with this error: a retryable one is no failure."""
     if isinstance(error, OutcomeUnknown):
-        return AttemptUnconfirmed(f"{error}; asked again soon", UNKNOWN_AGAIN_S)
+        return AttemptUnconfirmed(f"{error}; retried soon", UNKNOWN_AGAIN_S)
     if error.retryable:
         return AttemptUndelivered(str(error), AWAY_AGAIN_S)
     return AttemptRejected(str(error))
 
 
 def digest_of(intent: Intent, backends: Iterable[ObservedBackend]) -> str:
-    found = find_backend(backends, intent.spec.name, intent.backend)
+    found = find_backend(backends, intent.spec.build.name, intent.backend)
     return found.digest if found is not None else ""

@@ -1,9 +1,7 @@
-"""From an intent to the message a worker gets: the same for the first attempt and for every retry."""
+"""The command that a worker gets for an intent, the same at the first attempt and at every retry."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import msgspec
 
 from corral.bus.messages import (
     BlobPeer,
@@ -30,30 +28,28 @@ class WorkerAnswer:
 
 
 def build_command(intent: Intent, peers: Sequence[BlobPeer] = ()) -> tuple[str, bytes]:
-    """The subject's verb and the body."""
+    """The subject's last part, and the body."""
     match intent.verb:
         case Verb.INSTALL:
             return BACKEND_INSTALL, encode(_install(intent, peers, strategy=None, force=intent.spec.force))
         case Verb.UPGRADE:
             return BACKEND_UPGRADE, encode(_install(intent, peers, strategy=ROLLING, force=False))
         case Verb.DELETE:
-            extras = CommandExtras(
-                generation=intent.generation, build=intent.spec.name or None, op_id=intent.operation_id
-            )
+            extras = CommandExtras(generation=intent.generation, build=intent.spec.build, op_id=intent.operation_id)
             return BACKEND_DELETE, encode(DeleteRequest(backend=intent.backend, corral=extras))
         case Verb.ROLLBACK:
             request = RollbackRequest(
                 backend=intent.backend,
-                to=intent.spec.digest or None,
+                to=intent.spec.build.digest or None,
                 generation=intent.generation,
-                build=intent.spec.name or None,
+                build=intent.spec.build.name or None,
                 op_id=intent.operation_id,
             )
             return BACKEND_ROLLBACK, encode(request)
 
 
 def build_fallback(intent: Intent) -> tuple[str, bytes] | None:
-    """For workers older than the subject: an upgrade was an install with force."""
+    """For workers without the upgrade subject: an install with force. None for the other verbs."""
     if intent.verb is not Verb.UPGRADE:
         return None
     return BACKEND_INSTALL, encode(_install(intent, (), strategy=None, force=True))
@@ -65,18 +61,14 @@ def _install(intent: Intent, peers: Sequence[BlobPeer], *, strategy: str | None,
         backend=spec.reference if not spec.uri else intent.backend,
         backend_galleries=spec.galleries,
         uri=spec.uri,
-        name=spec.name,
-        alias=spec.alias,
+        name=spec.build.name,
+        alias=spec.build.alias,
         force=force,
         op_id=intent.operation_id,
         corral=CommandExtras(
             generation=intent.generation,
             strategy=strategy,
-            digest=spec.digest or None,
-            uris=list(spec.uris) or None,
-            version=spec.version or None,
-            sha256=spec.sha256 or None,
-            manifest=msgspec.json.decode(spec.manifest) if spec.manifest else None,
+            build=spec.build,
             peers=list(peers) or None,
         ),
     )

@@ -1,14 +1,15 @@
-"""What people ask of the fleet: looked up, decided for each node, and admitted. Carrying it out is another's part."""
+"""Creates operations: looks the request up, plans an intent for each node and writes them. Others carry them out."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from corral.controller.backends.resolve import Resolution, Resolver, wish_of
-from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
+from corral.controller.backends.resolve import Resolver, source_of, spec_of
+from corral.core.backends.build import BuildRef, BuildResolution
+from corral.core.backends.intents import BackendSpec, IntentState, Verb
 from corral.core.backends.operations import Admission, NewIntent
 from corral.core.backends.planning import (
     NodeBackends,
@@ -24,206 +25,174 @@ from corral.core.backends.planning import (
     skip_frozen_nodes,
     skip_rolled_back,
 )
-from corral.core.backends.policies import Ensure, Policy, PolicyChange
-from corral.core.backends.requests import DeleteIntent, InstallIntent, RollbackIntent, UpgradeIntent
-from corral.core.backends.rollout import plan_upgrade
-from corral.core.backends.upgrades import Offered, Unknown
+from corral.core.backends.policies import Ensure, PolicyChange
+from corral.core.backends.requests import RequestedDelete, RequestedInstall, RequestedRollback, RequestedUpgrade
+from corral.core.backends.upgrades import Unknown
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.node import Node, NodeId
-from corral.core.nodes.observed import ObservedBackend
 from corral.core.nodes.targets import Skipped, Target, pick_nodes
 from corral.store.backends.create_operation import Admitted
+from corral.store.stores import Stores
 from corral.system import Ids
 
 STATES_AT_ONCE = 100
-"""Nodes whose rows are read together: a large fleet must not delay requests."""
-
-
-class Nodes(Protocol):
-    async def read_all(self) -> list[Node]: ...
-
-
-class ObservedBackends(Protocol):
-    async def read_backends(self, ids: Iterable[NodeId]) -> dict[NodeId, list[ObservedBackend]]: ...
-
-
-class Intents(Protocol):
-    async def read_newest(self, ids: Iterable[NodeId]) -> list[Intent]: ...
-
-    async def read_restored(self, cancelled: Sequence[Intent]) -> list[Intent]: ...
-
-    async def find_wishes(self, backend: str) -> dict[str, BackendSpec]: ...
-
-
-class Admissions(Protocol):
-    async def find(self, idempotency_key: str, request_hash: str) -> Admitted | None: ...
-
-    async def admit(self, admission: Admission) -> Admitted: ...
-
-
-class Policies(Protocol):
-    async def read_all(self) -> list[Policy]: ...
+"""Nodes whose rows are read together, so that a large fleet does not delay requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """What an operation is to be, before it has an id."""
+    """A planned operation, before it has an id."""
 
     backend: str
-    orders: Sequence[NewIntent]
+    intents: Sequence[NewIntent]
     skipped: Sequence[Skipped] = ()
     policy: PolicyChange | None = None
     holds: Sequence[BackendSpec] = ()
-    rollout: str = ""
 
 
-W = TypeVar("W", InstallIntent, UpgradeIntent, DeleteIntent, RollbackIntent)
+W = TypeVar("W", RequestedInstall, RequestedUpgrade, RequestedDelete, RequestedRollback)
 
 
 class Fleet:
     def __init__(
         self,
         *,
-        nodes: Nodes,
-        observed: ObservedBackends,
-        intents: Intents,
-        policies: Policies,
-        admissions: Admissions,
+        stores: Stores,
         resolver: Resolver,
         ids: Ids,
         on_change: Callable[[], Awaitable[None]],
     ) -> None:
-        self._nodes, self._observed, self._intents, self._policies = nodes, observed, intents, policies
-        self._admissions, self._resolver, self._ids, self._on_change = admissions, resolver, ids, on_change
+        self._stores, self._resolver, self._ids, self._on_change = stores, resolver, ids, on_change
 
-    # What people ask for
+    # Requests
 
-    async def install(self, wanted: InstallIntent, *, actor: str, key: str | None = None) -> Admitted:
-        """Holds until it is deleted, also on machines that come later, unless nodes were named."""
-        return await self._admit(Verb.INSTALL, wanted, self._plan_install, actor=actor, key=key)
+    async def install(self, request: RequestedInstall, *, actor: str, key: str | None = None) -> Admitted:
+        """Stays in force until a delete, also on nodes that join later, unless nodes were named."""
+        return await self._admit(Verb.INSTALL, request, self._plan_install, actor=actor, key=key)
 
-    async def upgrade(self, wanted: UpgradeIntent, *, actor: str, key: str | None = None) -> Admitted:
-        """To what the galleries offer now, on the nodes that have it. The old version serves until the new one does."""
-        return await self._admit(Verb.UPGRADE, wanted, self._plan_upgrade, actor=actor, key=key)
+    async def upgrade(self, request: RequestedUpgrade, *, actor: str, key: str | None = None) -> Admitted:
+        """To what the galleries offer now, on nodes that have it. The old version serves until the new one does."""
+        return await self._admit(Verb.UPGRADE, request, self._plan_upgrade, actor=actor, key=key)
 
-    async def delete(self, wanted: DeleteIntent, *, actor: str, key: str | None = None) -> Admitted:
-        """Holds as well: a node that was away does not bring it back."""
-        return await self._admit(Verb.DELETE, wanted, self._plan_delete, actor=actor, key=key)
+    async def delete(self, request: RequestedDelete, *, actor: str, key: str | None = None) -> Admitted:
+        """Stays in force as well: a node that was offline deletes it when it is back."""
+        return await self._admit(Verb.DELETE, request, self._plan_delete, actor=actor, key=key)
 
-    async def rollback(self, wanted: RollbackIntent, *, actor: str, key: str | None = None) -> Admitted:
-        """To the version before, which is still on the nodes' disks."""
-        return await self._admit(Verb.ROLLBACK, wanted, self._plan_rollback, actor=actor, key=key)
+    async def rollback(self, request: RequestedRollback, *, actor: str, key: str | None = None) -> Admitted:
+        """To the previous version, which is still on the nodes' disks."""
+        return await self._admit(Verb.ROLLBACK, request, self._plan_rollback, actor=actor, key=key)
 
     async def _admit(
-        self, verb: Verb, wanted: W, plan: Callable[[W], Awaitable[_Plan]], *, actor: str, key: str | None
+        self, verb: Verb, request: W, plan: Callable[[W], Awaitable[_Plan]], *, actor: str, key: str | None
     ) -> Admitted:
-        """Planned and written down, unless the same request came before."""
-        mark = _hash(verb, wanted)
-        if key is not None and (again := await self._admissions.find(key, mark)) is not None:
+        """Plans and writes the operation, unless the same request came before."""
+        mark = _hash(verb, request)
+        if key is not None and (again := await self._stores.admission.find(key, mark)) is not None:
             return again
-        planned = await plan(wanted)
+        planned = await plan(request)
         admission = Admission(
             id=self._ids.uuid(),
             verb=verb,
             backend=planned.backend,
-            reference=wanted.reference or planned.backend,
-            target=wanted.target,
+            reference=request.reference or planned.backend,
+            target=request.target,
             actor=actor,
-            orders=tuple(planned.orders),
+            intents=tuple(planned.intents),
             skipped=tuple(planned.skipped),
-            node_id=wanted.scoped_to,
+            node_id=request.scoped_to,
             policy=planned.policy,
-            holds=tuple(planned.holds) if wanted.target.is_lasting else (),
+            holds=tuple(planned.holds) if request.target.is_lasting else (),
             idempotency_key=key,
             request_hash=mark,
-            plan=planned.rollout,
         )
-        admitted = await self._admissions.admit(admission)
+        admitted = await self._stores.admission.admit(admission)
         await self._on_change()
         return admitted
 
-    # What it means for each node
+    # Plans
 
-    async def _plan_install(self, wanted: InstallIntent) -> _Plan:
-        if not wanted.uri and not wanted.galleries:
-            await self._resolver.look_up(wanted.reference)
-            wanted = replace(wanted, reference=await self._resolver.name_of(wanted.reference))
-        backend = plain_name(wanted.reference) if not wanted.uri else wanted.name
+    async def _plan_install(self, request: RequestedInstall) -> _Plan:
+        if not request.uri and not request.galleries:
+            await self._resolver.look_up(request.reference)
+            request = replace(request, reference=await self._resolver.name_of(request.reference))
+        backend = plain_name(request.reference) if not request.uri else request.name
         if not backend:
-            raise InvalidInput("say what to install: a gallery's name, or a location and a name for it")
-        nodes = pick_nodes(await self._nodes.read_all(), wanted.target)
-        specs, skipped = await self._wishes(wanted, backend, nodes)
+            raise InvalidInput("name what to install: a gallery entry, or a source with a name for it")
+        nodes = pick_nodes(await self._stores.nodes.read_all(), request.target)
+        specs, skipped = await self._plan_specs(request, backend, nodes)
         policy = None
-        if wanted.target.is_lasting:
+        if request.target.is_lasting:
             intended = BackendSpec(
-                reference=wanted.reference or backend, name=wanted.name, uri=wanted.uri, alias=wanted.alias,
-                galleries=wanted.galleries, force=False,
-            )  # fmt: skip
-            policy = PolicyChange(
-                selector=wanted.target.selector, ensure=Ensure.PRESENT, spec=intended, on_drift=wanted.on_drift
+                reference=request.reference or backend,
+                build=BuildRef(name=request.name, alias=request.alias),
+                uri=request.uri,
+                galleries=request.galleries,
             )
-        orders = [_order(node, backend, specs[node.id]) for node in nodes if node.id in specs]
-        return _Plan(backend=backend, orders=orders, skipped=skipped, policy=policy)
+            policy = PolicyChange(
+                selector=request.target.selector, ensure=Ensure.PRESENT, spec=intended, on_drift=request.on_drift
+            )
+        intents = [_new_intent(node, backend, specs[node.id]) for node in nodes if node.id in specs]
+        return _Plan(backend=backend, intents=intents, skipped=skipped, policy=policy)
 
-    async def _plan_upgrade(self, wanted: UpgradeIntent) -> _Plan:
-        targeted = await self.read_targeted(wanted.target)
-        reference = as_known(wanted.reference, targeted)
+    async def _plan_upgrade(self, request: RequestedUpgrade) -> _Plan:
+        targeted = await self.read_targeted(request.target)
+        reference = as_known(request.reference, targeted)
         backend = plain_name(reference)
         states = pick_upgrades(targeted, backend)
         if not states:
-            raise NotFound(f"no node has the backend {backend}, so there is nothing to upgrade")
-        states, frozen = skip_frozen_nodes(states, backend, await self._policies.read_all())
+            raise NotFound(f"no node has the backend {backend}; there is nothing to upgrade")
+        states, frozen = skip_frozen_nodes(states, backend, await self._stores.policies.read_all())
         if not states:
             raise Conflict(frozen[0].reason)
         await self._resolver.look_again()
-        orders, skipped = await self.plan_upgrades(reference, states)
+        intents, skipped = await self.plan_upgrades(reference, states)
         skipped += frozen
-        if wanted.skip_rolled_back:
-            orders, spared = skip_rolled_back(orders, states)
-            skipped += spared
-        rollout = plan_upgrade([order.node_id for order in orders])
-        return _Plan(backend=backend, orders=orders, skipped=skipped, rollout=msgspec.json.encode(rollout).decode())
+        if request.skip_rolled_back:
+            intents, rolled_back = skip_rolled_back(intents, states)
+            skipped += rolled_back
+        return _Plan(backend=backend, intents=intents, skipped=skipped)
 
-    async def _plan_delete(self, wanted: DeleteIntent) -> _Plan:
-        states, policies = await self.read_targeted(wanted.target), await self._policies.read_all()
-        backend = plain_name(as_known(wanted.reference, states, policies))
+    async def _plan_delete(self, request: RequestedDelete) -> _Plan:
+        states, policies = await self.read_targeted(request.target), await self._stores.policies.read_all()
+        backend = plain_name(as_known(request.reference, states, policies))
         known = any(policy.backend == backend for policy in policies) or any(
-            state.find(backend) or state.newest.get(state.key_of(backend)) or state.told_to_have(backend)
+            state.find(backend) or state.newest.get(state.key_of(backend)) or state.presence_intent(backend)
             for state in states
         )
         if not known:
-            raise NotFound(f"no node has the backend {backend}, and none was told to have it")
+            raise NotFound(f"no node has the backend {backend}, and none was told to install it")
         change = PolicyChange(
-            selector=wanted.target.selector, ensure=Ensure.ABSENT, spec=BackendSpec(reference=backend)
+            selector=request.target.selector, ensure=Ensure.ABSENT, spec=BackendSpec(reference=backend)
         )
         return _Plan(
             backend=backend,
-            orders=plan_deletes(states, backend),
-            policy=change if wanted.target.is_lasting else None,
+            intents=plan_deletes(states, backend),
+            policy=change if request.target.is_lasting else None,
         )
 
-    async def _plan_rollback(self, wanted: RollbackIntent) -> _Plan:
-        targeted = await self.read_targeted(wanted.target)
-        backend = plain_name(as_known(wanted.reference, targeted))
+    async def _plan_rollback(self, request: RequestedRollback) -> _Plan:
+        targeted = await self.read_targeted(request.target)
+        backend = plain_name(as_known(request.reference, targeted))
         states = pick_holders(targeted, backend)
         if not states:
-            raise NotFound(f"no node has the backend {backend}, so there is nothing to go back from")
-        to = complete_digest(wanted.to, states, backend) if wanted.to else None
+            raise NotFound(f"no node has the backend {backend}; there is nothing to roll back")
+        to = complete_digest(request.to, states, backend) if request.to else None
         specs: dict[str, BackendSpec] = {}
         for name in sorted({state.key_of(backend) for state in states}):
-            specs.update(await self._intents.find_wishes(name))
-        orders, skipped = plan_rollbacks(states, backend, to=to, specs=specs)
-        if not orders:
+            specs.update(await self._stores.intents.find_specs(name))
+        intents, skipped = plan_rollbacks(states, backend, to=to, specs=specs)
+        if not intents:
             raise Conflict("; ".join(f"{skip.node_name}: {skip.reason}" for skip in skipped))
-        holds = find_holds(orders)
+        holds = find_holds(intents)
         waiting = plan_held(targeted, backend, holds)
-        return _Plan(backend=backend, orders=[*orders, *waiting], skipped=skipped, holds=holds)
+        return _Plan(backend=backend, intents=[*intents, *waiting], skipped=skipped, holds=holds)
 
-    # Parts
+    # Reads and lookups
 
     async def read_targeted(self, target: Target) -> list[NodeBackends]:
-        nodes = pick_nodes(await self._nodes.read_all(), target)
+        """The nodes that the target selects, with their backends and intents."""
+        nodes = pick_nodes(await self._stores.nodes.read_all(), target)
         return await self.read_states(nodes)
 
     async def read_states(self, nodes: Sequence[Node]) -> list[NodeBackends]:
@@ -231,11 +200,11 @@ class Fleet:
         for start in range(0, len(nodes), STATES_AT_ONCE):
             part = nodes[start : start + STATES_AT_ONCE]
             ids = [node.id for node in part]
-            observed = await self._observed.read_backends(ids)
-            orders = await self._intents.read_newest(ids)
-            cancelled = [order for order in orders if order.state is IntentState.CANCELLED]
-            restored = newest_by_node(await self._intents.read_restored(cancelled))
-            newest = newest_by_node(orders)
+            observed = await self._stores.observed.read_backends(ids)
+            intents = await self._stores.intents.read_newest(ids)
+            cancelled = [intent for intent in intents if intent.state is IntentState.CANCELLED]
+            restored = newest_by_node(await self._stores.intents.read_restored(cancelled))
+            newest = newest_by_node(intents)
             states += [
                 NodeBackends(
                     node=node,
@@ -247,23 +216,27 @@ class Fleet:
             ]
         return states
 
-    async def _wishes(
-        self, wanted: InstallIntent, backend: str, nodes: Sequence[Node]
+    async def _plan_specs(
+        self, request: RequestedInstall, backend: str, nodes: Sequence[Node]
     ) -> tuple[dict[NodeId, BackendSpec], list[Skipped]]:
-        if wanted.galleries:
-            # Somebody else's galleries: only the worker looks into them.
-            spec = BackendSpec(reference=wanted.reference, galleries=wanted.galleries, force=wanted.force)
+        if request.galleries:
+            # Foreign galleries: only the worker looks into them.
+            spec = BackendSpec(reference=request.reference, galleries=request.galleries, force=request.force)
             return {node.id: spec for node in nodes}, []
-        if wanted.uri:
-            found = await self._resolver.resolve_location(wanted.uri, backend, wanted.alias, nodes)
+        if request.uri:
+            found = await self._resolver.resolve_location(request.uri, backend, request.alias, nodes)
         else:
-            found = await self._resolver.resolve(wanted.reference, nodes)
-        galleries = "" if wanted.uri else self._resolver.galleries_text()
-        by_build = {
-            build: wish_of(
-                build, reference=wanted.reference or backend, uri=wanted.uri, galleries=galleries, force=wanted.force
+            found = await self._resolver.resolve(request.reference, nodes)
+        galleries = "" if request.uri else self._resolver.galleries_text()
+        specs_by_build = {
+            resolved: spec_of(
+                resolved,
+                reference=request.reference or backend,
+                uri=request.uri,
+                galleries=galleries,
+                force=request.force,
             )
-            for build in {one for one in found.values() if not isinstance(one, Unfit)}
+            for resolved in {one for one in found.values() if not isinstance(one, Unfit)}
         }
         specs: dict[NodeId, BackendSpec] = {}
         skipped = []
@@ -272,53 +245,50 @@ class Fleet:
             if isinstance(resolution, Unfit):
                 skipped.append(_skip(node, resolution.reason))
             else:
-                specs[node.id] = by_build[resolution]
+                specs[node.id] = specs_by_build[resolution]
         return specs, skipped
 
     async def plan_upgrades(
         self, reference: str, states: Sequence[NodeBackends]
     ) -> tuple[list[NewIntent], list[Skipped]]:
-        """Each node gets the newest of the build it has; what came from outside the galleries, from there again."""
-        orders: list[NewIntent] = []
+        """Each node gets the newest version of its build, from the source it was installed from."""
+        intents: list[NewIntent] = []
         skipped: list[Skipped] = []
-        for state, source, resolution in await self._look_up_newest(reference, states):
-            if isinstance(resolution, Unresolved):
-                raise resolution.error
-            if isinstance(resolution, Unfit):
-                skipped.append(_skip(state.node, resolution.reason))
+        for state, source, resolved in await self._look_up_newest(reference, states):
+            if isinstance(resolved, Unresolved):
+                raise resolved.error
+            if isinstance(resolved, Unfit):
+                skipped.append(_skip(state.node, resolved.reason))
                 continue
             galleries = "" if source.uri else self._resolver.galleries_text()
-            spec = wish_of(resolution, reference=source.reference, uri=source.uri, galleries=galleries)
-            order = _order(state.node, state.key_of(plain_name(reference)), spec)
+            spec = spec_of(resolved, reference=source.reference, uri=source.uri, galleries=galleries)
+            intent = _new_intent(state.node, state.key_of(plain_name(reference)), spec)
             missing = state.find(plain_name(reference)) is None
-            orders.append(replace(order, verb=Verb.INSTALL) if missing else order)
-        return orders, skipped
+            intents.append(replace(intent, verb=Verb.INSTALL) if missing else intent)
+        return intents, skipped
 
-    async def find_offers(self, reference: str, states: Sequence[NodeBackends]) -> dict[NodeId, Offered | Unknown]:
-        """What each of these nodes would get by an upgrade, or why nobody can tell."""
-        offers: dict[NodeId, Offered | Unknown] = {}
-        for state, _, resolution in await self._look_up_newest(reference, states):
-            if isinstance(resolution, Unresolved):
-                offers[state.node.id] = Unknown(f"its source cannot be asked now: {resolution.error}", passing=True)
-            elif isinstance(resolution, Unfit):
-                offers[state.node.id] = Unknown(resolution.reason)
+    async def find_offers(self, reference: str, states: Sequence[NodeBackends]) -> dict[NodeId, BuildRef | Unknown]:
+        """The build that an upgrade would install on each node, or why that is unknown."""
+        offers: dict[NodeId, BuildRef | Unknown] = {}
+        for state, _, resolved in await self._look_up_newest(reference, states):
+            if isinstance(resolved, Unresolved):
+                offers[state.node.id] = Unknown(f"its source cannot be reached: {resolved.error}", transient=True)
+            elif isinstance(resolved, Unfit):
+                offers[state.node.id] = Unknown(resolved.reason)
             else:
-                offers[state.node.id] = Offered(
-                    variant=resolution.variant,
-                    digest=resolution.digest,
-                    version=resolution.version,
-                    uris=resolution.uris,
-                )
+                offers[state.node.id] = resolved.build
         return offers
 
     async def _look_up_newest(
         self, reference: str, states: Sequence[NodeBackends]
-    ) -> list[tuple[NodeBackends, BackendSpec, Resolution | Unresolved]]:
-        """For each node from where it has the backend, and what that is now."""
-        found: list[tuple[NodeBackends, BackendSpec, Resolution | Unresolved]] = []
+    ) -> list[tuple[NodeBackends, BackendSpec, BuildResolution | Unresolved]]:
+        """For each node: the source of its backend, and what that resolves to now."""
+        found: list[tuple[NodeBackends, BackendSpec, BuildResolution | Unresolved]] = []
         for source, group in _by_source(reference, states).items():
             try:
-                resolved = await self._resolver.resolve_wish_each(source, source.name, [one.node for one in group])
+                resolved = await self._resolver.resolve_spec_each(
+                    source, source.build.name, [one.node for one in group]
+                )
             except NotFound as error:
                 found += [(state, source, Unfit(str(error))) for state in group]
                 continue
@@ -327,17 +297,16 @@ class Fleet:
 
 
 def _by_source(reference: str, states: Iterable[NodeBackends]) -> Mapping[BackendSpec, list[NodeBackends]]:
-    """What to ask for on each node."""
+    """The spec to look up, with the nodes it is for."""
     groups: dict[BackendSpec, list[NodeBackends]] = {}
     plain = plain_name(reference)
     for state in states:
         key = state.key_of(plain)
-        wanted = state.newest.get(key)
-        if wanted is not None and wanted.spec.uri:
-            spec = wanted.spec
-            source = BackendSpec(reference=key, uri=spec.uri, name=spec.name or key, alias=spec.alias)
-        elif wanted is not None and wanted.verb.wants_presence and reference == plain:
-            source = BackendSpec(reference=wanted.spec.reference)
+        newest = state.newest.get(key)
+        if newest is not None and newest.spec.uri:
+            source = replace(source_of(newest.spec, key), reference=key)
+        elif newest is not None and newest.verb.ensures_presence and reference == plain:
+            source = BackendSpec(reference=newest.spec.reference)
         else:
             source = BackendSpec(reference=reference if key == plain else key)
         groups.setdefault(source, []).append(state)
@@ -349,7 +318,7 @@ def plain_name(reference: str) -> str:
     return reference.rpartition("@")[2]
 
 
-def _order(node: Node, backend: str, spec: BackendSpec) -> NewIntent:
+def _new_intent(node: Node, backend: str, spec: BackendSpec) -> NewIntent:
     return NewIntent(node_id=node.id, node_name=node.name, backend=backend, spec=spec)
 
 
@@ -357,5 +326,6 @@ def _skip(node: Node, reason: str) -> Skipped:
     return Skipped(node_id=node.id, node_name=node.name, reason=reason)
 
 
-def _hash(verb: Verb, wanted: object) -> str:
-    return hashlib.sha256(verb.value.encode() + msgspec.json.encode(wanted, order="sorted")).hexdigest()
+def _hash(verb: Verb, request: object) -> str:
+    """Identifies the request, so that a repeated idempotency key with another one is rejected."""
+    return hashlib.sha256(verb.value.encode() + msgspec.json.encode(request, order="sorted")).hexdigest()

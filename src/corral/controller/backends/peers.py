@@ -1,50 +1,42 @@
-"""Nodes that have a version already, with what opens their blobs. Tokens come from answers and stay in memory."""
+"""Finds nodes that already have a version, with the tokens for their blobs. Tokens are kept in memory only."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
 from corral.bus.messages import BlobPeer, NodeReport
-from corral.core.backends.peers import can_hand_out, find_holders, pick_peers
+from corral.core.backends.peers import can_serve_blobs, find_holders, pick_peers
 from corral.core.errors import CorralError
-from corral.core.nodes.node import Node, NodeId
-from corral.core.nodes.observed import ObservedBackend
+from corral.core.nodes.node import Node
+from corral.store.backends.observed import ObservedStore
+from corral.store.nodes.nodes import NodeStore
 from corral.system import Clock, Ids
 from corral.system.resolve_host import check_reach
 
 log = structlog.get_logger()
 
-LOOK_AT_MOST_EVERY_S = 2.0
+LOOKUP_AT_MOST_EVERY_S = 2.0
 ASK_WITHIN_S = 2.0
-"""An order is worth more than its peers."""
-NOT_TOLD_FOR_S = 30.0
-
-
-class Nodes(Protocol):
-    async def read_all(self) -> list[Node]: ...
-
-
-class ObservedBackends(Protocol):
-    async def read_holding(self, digest: str) -> dict[NodeId, list[ObservedBackend]]: ...
+"""An install does not wait longer for its peers."""
+UNKNOWN_FOR_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Holders:
     nodes: tuple[Node, ...]
-    ours: frozenset[str]
-    """Who may be told of them: a LocalAI worker knows no peers, and is shown nobody's token."""
+    corral_nodes: frozenset[str]
+    """Nodes that may get tokens: a LocalAI worker has no use for peers."""
     until_s: float
 
 
-class Peers:
+class BlobPeers:
     def __init__(
         self,
         *,
-        nodes: Nodes,
-        observed: ObservedBackends,
+        nodes: NodeStore,
+        observed: ObservedStore,
         ask_report: Callable[[str], Awaitable[NodeReport]],
         clock: Clock,
         ids: Ids,
@@ -58,34 +50,34 @@ class Peers:
         self._not_before_s: dict[str, float] = {}
 
     async def find(self, digest: str | None, *, besides: str) -> list[BlobPeer]:
-        """For an install of that version on the node `besides`. Whatever goes wrong, the order goes out without."""
+        """For an install of that version on the node `besides`. Empty if anything goes wrong."""
         if not digest:
             return []
         try:
             found = await self._find_holders(digest)
         except CorralError as error:
-            log.info("peers.look_failed", error=str(error))
+            log.info("peers.lookup_failed", error=str(error))
             return []
-        return await self._name(found.nodes, besides) if besides in found.ours else []
+        return await self._pick(found.nodes, besides) if besides in found.corral_nodes else []
 
     async def among(self, nodes: Collection[str], *, besides: str) -> list[BlobPeer]:
-        """Those of `nodes` that can be asked for blobs, for the node `besides`. What they have is not known."""
+        """Those of `nodes` that can serve blobs to the node `besides`. Which blobs they have is unknown."""
         if not nodes:
             return []
         try:
             known = {str(node.id): node for node in await self._nodes.read_all()}
         except CorralError as error:
-            log.info("peers.look_failed", error=str(error))
+            log.info("peers.lookup_failed", error=str(error))
             return []
-        if besides not in known or known[besides].key_hash is None:
+        if besides not in known or not known[besides].speaks_corral:
             return []
-        able = [node for identity, node in known.items() if identity in nodes and can_hand_out(node)]
-        return await self._name(able, besides)
+        serving = [node for identity, node in known.items() if identity in nodes and can_serve_blobs(node)]
+        return await self._pick(serving, besides)
 
-    async def _name(self, holders: Sequence[Node], besides: str) -> list[BlobPeer]:
-        chosen = pick_peers(holders, besides=besides, draw=self._ids.draw())
-        leads = await asyncio.gather(*(_leads_there(node) for node in chosen))
-        chosen = [node for node, leads_there in zip(chosen, leads, strict=True) if leads_there]
+    async def _pick(self, holders: Sequence[Node], besides: str) -> list[BlobPeer]:
+        chosen = pick_peers(holders, excluding=besides, draw=self._ids.draw())
+        reachable_flags = await asyncio.gather(*(_is_reachable(node) for node in chosen))
+        chosen = [node for node, reachable in zip(chosen, reachable_flags, strict=True) if reachable]
         tokens = await asyncio.gather(*(self._token(node) for node in chosen))
         return [
             BlobPeer(url=f"http://{node.http_address}", token=token)
@@ -111,11 +103,11 @@ class Peers:
         if nodes:
             current = {(str(node.id), node.epoch) for node in nodes}
             self._tokens = {key: token for key, token in self._tokens.items() if key in current}
-        ours = frozenset(node.id for node in nodes if node.key_hash is not None)
-        return _Holders(found, ours, self._clock.monotonic_s() + LOOK_AT_MOST_EVERY_S)
+        corral_nodes = frozenset(node.id for node in nodes if node.speaks_corral)
+        return _Holders(found, corral_nodes, self._clock.monotonic_s() + LOOKUP_AT_MOST_EVERY_S)
 
     async def _token(self, node: Node) -> str:
-        """Asked for once in each life of the node's worker: it keeps its token on disk."""
+        """Requested once per worker process, which keeps its token on disk."""
         key = (str(node.id), node.epoch)
         async with self._asking.setdefault(node.id, asyncio.Lock()):
             if key not in self._tokens and self._clock.monotonic_s() >= self._not_before_s.get(node.id, 0.0):
@@ -123,16 +115,16 @@ class Peers:
                     async with asyncio.timeout(ASK_WITHIN_S):
                         self._tokens[key] = (await self._ask_report(node.id)).blob_token or ""
                 except (CorralError, TimeoutError) as error:
-                    self._not_before_s[node.id] = self._clock.monotonic_s() + NOT_TOLD_FOR_S
-                    log.info("peers.token_not_told", node=node.id, error=str(error) or "no answer in time")
+                    self._not_before_s[node.id] = self._clock.monotonic_s() + UNKNOWN_FOR_S
+                    log.info("peers.token_unknown", node=node.id, error=str(error) or "no answer in time")
         return self._tokens.get(key, "")
 
 
-async def _leads_there(node: Node) -> bool:
-    """Other machines are sent there with a token: it must be an address that the node may have."""
+async def _is_reachable(node: Node) -> bool:
+    """Whether the address can be the node's own: other nodes send a token there."""
     try:
         await check_reach(node.http_address, told_from=node.registered_from, what=f"file server of {node.name}")
     except CorralError as error:
-        log.info("peers.left_out", node=node.id, error=str(error))
+        log.info("peers.skipped", node=node.id, error=str(error))
         return False
     return True

@@ -1,4 +1,4 @@
-"""What a policy would bring to nodes that do not have it: under which names it would be there, or why nothing fits."""
+"""Previews policies on nodes that do not have the backend: which names the build would have, or why none fits."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,9 +6,10 @@ from contextlib import suppress
 
 import structlog
 
-from corral.controller.backends.resolve import Resolution, Resolver
+from corral.controller.backends.resolve import Resolver
+from corral.core.backends.build import BuildResolution
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.desired import Prospects, UnresolvedPolicy
+from corral.core.backends.desired import PolicyPreviews, UnresolvedPolicy
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError
@@ -19,7 +20,7 @@ log = structlog.get_logger()
 
 LOOK_WITHIN_S = 5.0
 KEPT_S = 60.0
-"""How long an answer counts, also that nobody could tell."""
+"""How long an answer is used, also a missing one."""
 
 _Key = tuple[str, BackendSpec, NodeId, str | None]
 
@@ -30,14 +31,14 @@ class PolicyPreview:
         self._known: dict[_Key, tuple[float, frozenset[str] | Unfit | None]] = {}
         self._looking = asyncio.Lock()
 
-    async def read(self, questions: Iterable[UnresolvedPolicy]) -> Prospects:
+    async def read(self, questions: Iterable[UnresolvedPolicy]) -> PolicyPreviews:
         """Without those that no gallery or registry answered in time."""
         asked = {_key(one): one for one in questions if not one.spec.galleries}
         async with self._looking:
             now_s = self._clock.monotonic_s()
             self._known = {key: known for key, known in self._known.items() if known[0] > now_s}
             unknown = [one for key, one in asked.items() if key not in self._known]
-            # Beforehand: who comes next does not wait for the same silence.
+            # Beforehand, so that the next reader does not wait for the same source.
             self._known |= {_key(one): (now_s + KEPT_S, None) for one in unknown}
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_WITHIN_S):
@@ -51,14 +52,14 @@ class PolicyPreview:
             groups.setdefault((one.backend, one.spec), []).append(one.node)
         for (backend, spec), nodes in groups.items():
             try:
-                found = await self._resolver.recall_wish(spec, backend, nodes)
+                found = await self._resolver.recall_spec(spec, backend, nodes)
             except CorralError as error:
-                log.info("prospects.not_known", backend=backend, error=str(error))
+                log.info("policy_preview.unknown", backend=backend, error=str(error))
                 continue
             for node in nodes:
                 resolution = found[node.id]
                 if isinstance(resolution, Unresolved):
-                    log.info("prospects.not_known", backend=backend, node=node.id, error=str(resolution.error))
+                    log.info("policy_preview.unknown", backend=backend, node=node.id, error=str(resolution.error))
                     continue
                 self._known[backend, spec, node.id, node.capability] = until_s, _answer(backend, resolution)
 
@@ -67,9 +68,5 @@ def _key(question: UnresolvedPolicy) -> _Key:
     return question.backend, question.spec, question.node.id, question.node.capability
 
 
-def _answer(backend: str, found: Resolution) -> frozenset[str] | Unfit:
-    return (
-        found
-        if isinstance(found, Unfit)
-        else names_in(backend, BackendSpec(reference="", name=found.variant, alias=found.alias))
-    )
+def _answer(backend: str, found: BuildResolution) -> frozenset[str] | Unfit:
+    return found if isinstance(found, Unfit) else names_in(backend, BackendSpec(reference="", build=found.build))

@@ -1,5 +1,5 @@
-"""Live progress of every operation. Each frontend hears the workers themselves, so all show the same; the store gets
-it in batches, from whoever carries the order out."""
+"""Live progress of operations. Every frontend receives it from the workers, so all show the same. The frontend that
+runs the intent writes it to the store in batches."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,49 +11,53 @@ import structlog
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import InstallProgress, ProgressExtras, decode, encode
 from corral.bus.subjects import EVERY_PROGRESS, progress_subject, sender_of
+from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus
-from corral.core.backends.progress import ProgressNews, after_worker, is_after_worker, merge_progress
+from corral.core.backends.progress import after_worker, is_after_worker, merge_progress
 from corral.core.errors import CorralError, InvalidInput
 from corral.core.nodes.node import NodeId
+from corral.core.transfer import TransferProgress
 from corral.system import Clock
 
 log = structlog.get_logger()
 
 KIND = "progress"
-SAVE_EVERY_S = 2.0
 FORGET_AFTER_S = 120.0
 OPERATIONS_MOST = 1000
 
 
-class Link(Protocol):
+class ProgressBus(Protocol):
     async def serve(self, subject: str, handler: Handler, *, concurrency: int) -> None: ...
 
-
-class Publisher(Protocol):
     async def publish(self, subject: str, data: bytes) -> None: ...
 
 
-class Saved(Protocol):
+class ProgressStore(Protocol):
     async def save_progress(self, progress: Iterable[tuple[str, NodeProgress]]) -> None: ...
 
 
-class Refused(Protocol):
-    def note(self, sender: str, kind: str, error: InvalidInput) -> None: ...
-
-
 class LiveProgress:
-    def __init__(self, *, bus: Link, store: Saved, refused: Refused, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        bus: ProgressBus,
+        store: ProgressStore,
+        refused: RefusedMessages,
+        clock: Clock,
+        save_every_s: float = 2.0,
+    ) -> None:
         self._bus, self._store, self._refused, self._clock = bus, store, refused, clock
+        self._save_every_s = save_every_s
         self._operations: dict[str, dict[NodeId, NodeProgress]] = {}
-        self._heard_s: dict[str, float] = {}
+        self._received_s: dict[str, float] = {}
         self._ours: set[tuple[str, NodeId]] = set()
         self._unsaved: set[tuple[str, NodeId]] = set()
-        self._over: tuple[set[tuple[str, NodeId]], set[tuple[str, NodeId]]] = (set(), set())
-        """Runs that have ended, since the last look and before: by then whoever writes it down has done so."""
+        self._ended: tuple[set[tuple[str, NodeId]], set[tuple[str, NodeId]]] = (set(), set())
+        """Runs that have ended since the last turn, and before it: by then their outcome has been written."""
         self._listeners: list[Callable[[], None]] = []
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Called at every news, however often: for whoever shows it."""
+        """Adds a callback for every change."""
         self._listeners.append(listener)
 
     async def start(self) -> None:
@@ -63,8 +67,8 @@ class LiveProgress:
         return self._operations.get(operation_id, {})
 
     def follow(self, operation_id: str, node_id: NodeId) -> None:
-        """This frontend carries the order out, so it is the one to write its progress down. What was heard before is of
-        an earlier attempt, and in the store."""
+        """From now on this frontend writes the progress, as it runs the intent. Earlier progress is of another attempt
+        and already in the store."""
         self._ours.add((operation_id, node_id))
         self._drop(operation_id, node_id)
 
@@ -85,20 +89,20 @@ class LiveProgress:
         key = (progress.op_id, NodeId(progress.node_id))
         extras = progress.corral
         if extras is not None and extras.last and extras.error:
-            self._drop(*key)  # how it ended is told by the answer; nothing of it is left to be shown
+            self._drop(*key)  # the reply says how it ended
             return
         if extras is not None and extras.last:
-            self._over[0].add(key)
+            self._ended[0].add(key)
         elif extras is not None and is_after_worker(extras.sequence):
-            self._over[0].discard(key)  # the worker's run has ended, and the order goes on
-            self._over[1].discard(key)
+            self._ended[0].discard(key)  # the worker's run has ended, and the intent goes on
+            self._ended[1].discard(key)
         nodes = self._operations.setdefault(progress.op_id, {})
         known = nodes.get(key[1]) or NodeProgress(node_id=key[1], node_name="", status=NodeProgressStatus.DOWNLOADING)
-        merged = merge_progress(known, news_of(progress))
+        merged = merge_progress(known, extras.sequence if extras is not None else None, progress.transfer)
         if merged is known:
             return
         nodes[key[1]] = merged
-        self._heard_s[progress.op_id] = self._clock.monotonic_s()
+        self._received_s[progress.op_id] = self._clock.monotonic_s()
         if key in self._ours:
             self._unsaved.add(key)
         for listener in self._listeners:
@@ -110,18 +114,18 @@ class LiveProgress:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(SAVE_EVERY_S)
+            await asyncio.sleep(self._save_every_s)
             self._forget()
-            with suppress(CorralError):  # lossy: the next one tells more
+            with suppress(CorralError):  # progress may be lost: the next message has more
                 await self.save()
-            for key in self._over[1]:
+            for key in self._ended[1]:
                 self._drop(*key)
-            self._over = (set(), self._over[0])
+            self._ended = (set(), self._ended[0])
 
     async def save(self) -> None:
         keys, self._unsaved = self._unsaved, set()
-        heard = [(key[0], self._operations.get(key[0], {}).get(key[1])) for key in keys]
-        await self._save([(operation_id, node) for operation_id, node in heard if node is not None])
+        received = [(key[0], self._operations.get(key[0], {}).get(key[1])) for key in keys]
+        await self._save([(operation_id, node) for operation_id, node in received if node is not None])
 
     async def _save(self, news: Sequence[tuple[str, NodeProgress]]) -> None:
         try:
@@ -130,38 +134,25 @@ class LiveProgress:
             if len(news) == 1:
                 self._refused.note(news[0][1].node_id, KIND, error)
                 return
-            for one in news:  # nobody says which it was: the others must not suffer for it
+            for one in news:  # the error does not name the bad one; save the others
                 await self._save([one])
 
     def _forget(self, *, room_for: int = 0) -> None:
         now_s = self._clock.monotonic_s()
-        oldest_first = sorted(self._heard_s, key=self._heard_s.__getitem__)
+        oldest_first = sorted(self._received_s, key=self._received_s.__getitem__)
         surplus = max(0, len(oldest_first) + room_for - OPERATIONS_MOST)
         for position, operation_id in enumerate(oldest_first):
-            if position < surplus or now_s - self._heard_s[operation_id] > FORGET_AFTER_S:
-                del self._heard_s[operation_id]
+            if position < surplus or now_s - self._received_s[operation_id] > FORGET_AFTER_S:
+                del self._received_s[operation_id]
                 self._operations.pop(operation_id, None)
 
 
-async def tell_progress(bus: Publisher, clock: Clock, operation_id: str, node_id: NodeId, phase: str) -> None:
-    """What a frontend does on a node once its worker has done its part, told as workers tell: to every frontend."""
-    extras = ProgressExtras(sequence=after_worker(clock.now_ms()), phase=phase, bytes_done=0)
+async def publish_progress(bus: ProgressBus, clock: Clock, operation_id: str, node_id: NodeId, phase: str) -> None:
+    """Publishes a frontend's own step after the worker's, in the same form, to every frontend."""
+    transfer = TransferProgress(phase=phase, percentage=100.0, bytes_done=0)
+    extras = ProgressExtras(sequence=after_worker(clock.now_ms()), transfer=transfer)
     news = InstallProgress(
         op_id=operation_id, node_id=node_id, backend="", percentage=100.0, phase=phase, corral=extras
     )
-    with suppress(CorralError):  # lossy: what comes of it is written down
+    with suppress(CorralError):  # progress may be lost: the outcome is written
         await bus.publish(progress_subject(node_id, operation_id), encode(news))
-
-
-def news_of(progress: InstallProgress) -> ProgressNews:
-    extras = progress.corral
-    return ProgressNews(
-        sequence=extras.sequence if extras is not None else None,
-        phase=extras.phase if extras is not None else progress.phase,
-        file_name=progress.file_name,
-        percentage=progress.percentage,
-        bytes_done=extras.bytes_done if extras is not None else None,
-        bytes_total=extras.bytes_total if extras is not None else None,
-        rate_bytes_per_s=extras.rate_bytes_per_s if extras is not None else None,
-        eta_s=extras.eta_s if extras is not None else None,
-    )

@@ -1,7 +1,7 @@
-"""What a backend's name means on each node: which build, from where, and exactly which version of it.
+"""Resolves a backend's name for each node: which build, from which source, and exactly which version.
 
-Decided before anything is sent: a node that no build fits is told so, and a tag is turned into a digest once. Whatever
-was found is kept in the store, so that loads and healing go on while a registry or a gallery is away."""
+This happens before anything is sent: a node without a fitting build is skipped, and a tag becomes a digest once. The
+answers are kept in the store, so that loads and corrections go on while a registry or gallery cannot be reached."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -20,50 +20,31 @@ from corral.artifacts.oci.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
 from corral.artifacts.signatures import SignaturePolicy
 from corral.bus.node_api import decode_facts
+from corral.core.backends.build import BuildRef, BuildResolution, ResolvedBackend
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Chosen, Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
 from corral.core.nodes.node import Node, NodeId
 
-ANSWERS_WITHIN_S = 5.0
-"""How long a load or a healing order waits for a registry before what is known from before counts."""
-UNKNOWN_WITHIN_S = 20.0
-"""The same where nothing is known from before."""
-LATE_S = 120.0
-"""For so long an answer counts that came when nobody waited for it any more."""
-SILENT_S = 15.0
-"""For so long one that could not be asked is not asked again."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedBackend:
-    """One build for one kind of node."""
-
-    variant: str
-    """Its name, and its directory on the node."""
-    uris: tuple[str, ...]
-    digest: str
-    version: str
-    sha256: str
-    manifest: str
-    """JSON text, or empty."""
-    alias: str
-    reason: str
-    unconfirmed: str = ""
-    """Known from before: why the registry or gallery cannot be asked now."""
-    left: tuple[str, ...] = ()
-    """Versions that the fleet was rolled back from, to this one."""
+class LookupLimits:
+    answer_s: float = 5.0
+    """How long a load or a correction waits for a registry before it uses the last known answer."""
+    unknown_s: float = 20.0
+    """The same if there is no earlier answer."""
+    late_s: float = 120.0
+    """How long an answer is used that came after everybody had stopped waiting."""
+    unreachable_s: float = 15.0
+    """How long an unreachable source is not asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptBuild:
-    """What a reference means to nodes of one capability, as it is kept in the store."""
+    """What a reference means on nodes of one capability, as kept in the store."""
 
-    build: ResolvedBackend
+    resolved: ResolvedBackend
     platforms: tuple[str, ...] | None
-
-
-Resolution = ResolvedBackend | Unfit
 
 
 class Catalogues(Protocol):
@@ -72,7 +53,7 @@ class Catalogues(Protocol):
 
     @property
     def backends_edition(self) -> int:
-        """Moves on whenever galleries say something else than before."""
+        """Grows whenever the content of a gallery changes."""
         ...
 
     async def backends(self) -> Catalogue: ...
@@ -95,31 +76,34 @@ class KeptBuilds(Protocol):
 
 
 _Source = tuple[tuple[str, ...], str, str, str]
-"""Where a request is answered from, and all that the answer depends on."""
+"""Sources, checksum, digest and signature policy of a request: all that its answer depends on."""
 _encode_kept = msgspec.json.Encoder().encode
 _decode_kept = msgspec.json.Decoder(KeptBuild).decode
 
 
 class Resolver:
-    def __init__(self, catalogues: Catalogues, pins: Pins, kept: KeptBuilds) -> None:
+    def __init__(
+        self, catalogues: Catalogues, pins: Pins, kept: KeptBuilds, limits: LookupLimits | None = None
+    ) -> None:
         self._catalogues, self._pins, self._kept = catalogues, pins, kept
+        self._limits = limits or LookupLimits()
         self._asking: dict[_Source, tuple[float, asyncio.Task[Pin]]] = {}
-        """What is being asked, and since when."""
+        """Running lookups, and when they began."""
         self._late: dict[_Source, tuple[float, Pin]] = {}
-        """Answers that took long, and until when they count."""
-        self._silent: dict[_Source, tuple[float, CorralError]] = {}
-        """Until when a source that could not be asked is left alone, and what it said."""
+        """Answers that came late, and until when they are used."""
+        self._unreachable: dict[_Source, tuple[float, CorralError]] = {}
+        """Unreachable sources: until when they are not asked again, and the error."""
 
     @property
     def edition(self) -> int:
-        """Moves on whenever galleries say something else than before."""
+        """Grows whenever the content of a gallery changes."""
         return self._catalogues.backends_edition
 
     async def look_again(self) -> None:
         await self._catalogues.look_again()
 
     async def name_of(self, reference: str) -> str:
-        """As its gallery writes it; an unknown one as it is."""
+        """The reference in its gallery's spelling; an unknown one unchanged."""
         try:
             found = (await self._catalogues.backends()).find(reference)
         except NotInstalled:
@@ -128,38 +112,40 @@ class Resolver:
         return f"{gallery}{at}{found.name}"
 
     async def look_up(self, reference: str) -> None:
-        """A name that no gallery had when it was last read may be there now: whoever asks for it just wrote it down."""
+        """Reads the galleries again if none has the name: the entry may be new."""
         try:
             (await self._catalogues.backends()).find(reference)
         except NotInstalled:
             await self._catalogues.look_again()
 
-    async def resolve_wish(self, spec: BackendSpec, backend: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
-        """Of what a policy asks for, be it of a gallery or from a location."""
-        return _or_raise(await self.resolve_wish_each(spec, backend, nodes))
-
-    async def resolve_wish_each(
+    async def resolve_spec(
         self, spec: BackendSpec, backend: str, nodes: Iterable[Node]
-    ) -> dict[NodeId, Resolution | Unresolved]:
-        """As it is now. A build whose source is away is unknown to the nodes it is for, and to no others."""
-        return await self._find_wish(spec, backend, nodes, kept=False)
+    ) -> dict[NodeId, BuildResolution]:
+        """Resolves a spec, from a gallery or from its own source."""
+        return _raise_unresolved(await self.resolve_spec_each(spec, backend, nodes))
 
-    async def recall_wish(
+    async def resolve_spec_each(
         self, spec: BackendSpec, backend: str, nodes: Iterable[Node]
-    ) -> dict[NodeId, Resolution | Unresolved]:
-        """The same; while its source is away, what it meant when it was last asked."""
-        return await self._find_wish(spec, backend, nodes, kept=True)
+    ) -> dict[NodeId, BuildResolution | Unresolved]:
+        """The current answer for each node. Only nodes whose source cannot be reached get `Unresolved`."""
+        return await self._find_spec(spec, backend, nodes, kept=False)
 
-    async def resolve(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution]:
-        """Raises NotFound when no gallery has the name, and Unavailable when a registry cannot be asked."""
-        return _or_raise(await self._find(reference, nodes, kept=False))
+    async def recall_spec(
+        self, spec: BackendSpec, backend: str, nodes: Iterable[Node]
+    ) -> dict[NodeId, BuildResolution | Unresolved]:
+        """The same; while its source cannot be reached, the last known answer."""
+        return await self._find_spec(spec, backend, nodes, kept=True)
 
-    async def recall(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, Resolution | Unresolved]:
-        """The same; while its source is away, what it meant when it was last asked."""
+    async def resolve(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, BuildResolution]:
+        """Raises NotFound when no gallery has the name, and Unavailable when a registry cannot be reached."""
+        return _raise_unresolved(await self._find(reference, nodes, kept=False))
+
+    async def recall(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, BuildResolution | Unresolved]:
+        """The same; while its source cannot be reached, the last known answer."""
         return await self._find(reference, nodes, kept=True)
 
     async def find_names(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, frozenset[str]]:
-        """By node: what the build it would get goes by. Galleries tell; no registry is asked."""
+        """By node: name and alias of the build it would get. No registry is asked."""
         catalogue = await self._catalogues.backends()
         chosen = catalogue.resolve_for_nodes(reference, {node.id: capability_of(node) for node in nodes})
         names = {}
@@ -171,13 +157,13 @@ class Resolver:
 
     async def resolve_location(
         self, uri: str, name: str, alias: str, nodes: Iterable[Node]
-    ) -> dict[NodeId, Resolution]:
-        """Of something outside the galleries."""
-        return _or_raise(await self._find_location(uri, name, alias, nodes, kept=False))
+    ) -> dict[NodeId, BuildResolution]:
+        """Resolves a source outside the galleries."""
+        return _raise_unresolved(await self._find_location(uri, name, alias, nodes, kept=False))
 
     async def is_gone(self, spec: BackendSpec) -> bool:
-        """Its registry is there and says that it has that version no more."""
-        for uri in spec.uris:
+        """Whether all sources answer that they no longer have this version."""
+        for uri in spec.build.uris:
             try:
                 await self._pins.pin(uri)
             except SourceRejected as error:
@@ -187,18 +173,18 @@ class Resolver:
                 return False
             else:
                 return False
-        return bool(spec.uris)
+        return bool(spec.build.uris)
 
-    async def _find_wish(
+    async def _find_spec(
         self, spec: BackendSpec, backend: str, nodes: Iterable[Node], *, kept: bool
-    ) -> dict[NodeId, Resolution | Unresolved]:
+    ) -> dict[NodeId, BuildResolution | Unresolved]:
         if spec.uri:
-            return await self._find_location(spec.uri, spec.name or backend, spec.alias, nodes, kept=kept)
+            return await self._find_location(spec.uri, spec.build.name or backend, spec.build.alias, nodes, kept=kept)
         return await self._find(spec.reference, nodes, kept=kept)
 
     async def _find(
         self, reference: str, nodes: Iterable[Node], *, kept: bool
-    ) -> dict[NodeId, Resolution | Unresolved]:
+    ) -> dict[NodeId, BuildResolution | Unresolved]:
         nodes = list(nodes)
         catalogue = await self._catalogues.backends()
         try:
@@ -206,24 +192,24 @@ class Resolver:
         except NotInstalled as error:
             if not kept or not any(status.problem for status in catalogue.galleries):
                 raise
-            return await self._from_before(reference, nodes, error)
+            return await self._find_kept(reference, nodes, error)
         chosen = catalogue.resolve_for_nodes(reference, {node.id: capability_of(node) for node in nodes})
         requests: dict[str, BackendRequest | CorralError] = {}
         for choice in {one for one in chosen.values() if isinstance(one, Chosen)}:
             requests[choice.name] = self._request(catalogue.chosen_entry(reference, choice))
-        pins = await self._ask_all(requests, ANSWERS_WITHIN_S if kept else None)
-        before = await self._read_kept(reference) if kept and any(map(_is_away, pins.values())) else {}
+        pins = await self._ask_all(requests, self._limits.answer_s if kept else None)
+        before = await self._read_kept(reference) if kept and any(map(_is_unreachable, pins.values())) else {}
 
-        def recalled(node: Node, name: str) -> KeptBuild | None:
+        def last_known(node: Node, name: str) -> KeptBuild | None:
             known = before.get(capability_of(node))
-            return known if known is not None and known.build.variant == name else None
+            return known if known is not None and known.resolved.build.name == name else None
 
         choices = [(node, one.name) for node in nodes if isinstance(one := chosen[node.id], Chosen)]
-        unknown = {name for node, name in choices if _is_away(pins[name]) and recalled(node, name) is None}
+        unknown = {name for node, name in choices if _is_unreachable(pins[name]) and last_known(node, name) is None}
         if kept:
-            pins |= await self._ask_all({name: requests[name] for name in unknown}, UNKNOWN_WITHIN_S)
-        found: dict[NodeId, Resolution | Unresolved] = {}
-        news: dict[str, KeptBuild] = {}
+            pins |= await self._ask_all({name: requests[name] for name in unknown}, self._limits.unknown_s)
+        found: dict[NodeId, BuildResolution | Unresolved] = {}
+        fresh: dict[str, KeptBuild] = {}
         for node in nodes:
             resolution, capability = chosen[node.id], capability_of(node)
             if isinstance(resolution, Unfit):
@@ -231,41 +217,43 @@ class Resolver:
                 continue
             request, pin = requests[resolution.name], pins[resolution.name]
             if isinstance(pin, CorralError):
-                known = recalled(node, resolution.name) if _is_away(pin) else None
-                found[node.id] = _recalled(node, known, pin) if known is not None else Unresolved(pin)
+                known = last_known(node, resolution.name) if _is_unreachable(pin) else None
+                found[node.id] = _last_known(node, known, pin) if known is not None else Unresolved(pin)
             elif isinstance(request, BackendRequest):
-                build = _resolved(request, pin, resolution.reason)
-                news[capability] = KeptBuild(build=build, platforms=pin.platforms)
-                found[node.id] = _fitting(node, build, pin.platforms)
-        await self._save(reference, news)
+                resolved = _resolved(request, pin, resolution.reason)
+                fresh[capability] = KeptBuild(resolved=resolved, platforms=pin.platforms)
+                found[node.id] = _fitting(node, resolved, pin.platforms)
+        await self._save(reference, fresh)
         return found
 
     async def _find_location(
         self, uri: str, name: str, alias: str, nodes: Iterable[Node], *, kept: bool
-    ) -> dict[NodeId, Resolution | Unresolved]:
+    ) -> dict[NodeId, BuildResolution | Unresolved]:
         _check_name(name)
         nodes = list(nodes)
-        request = BackendRequest(name=name, uris=(uri,), alias=alias)
+        request = BackendRequest(build=BuildRef(name=name, uris=(uri,), alias=alias))
         reference = f"{uri} as {name} alias {alias}"
-        pin = await self._ask(request, ANSWERS_WITHIN_S if kept else None)
-        known = (await self._read_kept(reference)).get("") if kept and _is_away(pin) else None
+        pin = await self._ask(request, self._limits.answer_s if kept else None)
+        known = (await self._read_kept(reference)).get("") if kept and _is_unreachable(pin) else None
         if kept and known is None:
-            pin = await self._ask(request, UNKNOWN_WITHIN_S) if _is_away(pin) else pin
+            pin = await self._ask(request, self._limits.unknown_s) if _is_unreachable(pin) else pin
         if isinstance(pin, Pin):
-            build = _resolved(request, pin, f"{uri} was asked for")
-            await self._save(reference, {"": KeptBuild(build=build, platforms=pin.platforms)})
-            return {node.id: _fitting(node, build, pin.platforms) for node in nodes}
-        return {node.id: _recalled(node, known, pin) if known is not None else Unresolved(pin) for node in nodes}
+            resolved = _resolved(request, pin, f"{uri} was requested")
+            await self._save(reference, {"": KeptBuild(resolved=resolved, platforms=pin.platforms)})
+            return {node.id: _fitting(node, resolved, pin.platforms) for node in nodes}
+        return {node.id: _last_known(node, known, pin) if known is not None else Unresolved(pin) for node in nodes}
 
-    async def _from_before(
+    async def _find_kept(
         self, reference: str, nodes: Iterable[Node], error: CorralError
-    ) -> dict[NodeId, Resolution | Unresolved]:
-        """No gallery that can be read has the name, and some cannot."""
+    ) -> dict[NodeId, BuildResolution | Unresolved]:
+        """The last known answers: no readable gallery has the name, but some galleries cannot be read."""
         before = await self._read_kept(reference)
         if not before:
             raise error
         return {
-            node.id: _recalled(node, known, error) if (known := before.get(capability_of(node))) else Unresolved(error)
+            node.id: _last_known(node, known, error)
+            if (known := before.get(capability_of(node)))
+            else Unresolved(error)
             for node in nodes
         }
 
@@ -298,7 +286,7 @@ class Resolver:
     def _request(self, entry: BackendEntry) -> BackendRequest | CorralError:
         signatures = signatures_for(self._catalogues.backend_settings, entry)
         request = replace(backend_request(entry), signatures=signatures)
-        return request if request.uris else InvalidInput(f"{entry.name} has no location in its gallery")
+        return request if request.build.uris else InvalidInput(f"{entry.name} has no source in its gallery")
 
     async def _ask_all(
         self, requests: Mapping[str, BackendRequest | CorralError], within_s: float | None
@@ -307,7 +295,7 @@ class Resolver:
         return dict(zip(requests, answers, strict=True))
 
     async def _ask(self, request: BackendRequest | CorralError, within_s: float | None) -> Pin | CorralError:
-        """Without `within_s`, as it is now, however long that takes."""
+        """Without `within_s`, the current answer, however long that takes."""
         if isinstance(request, CorralError):
             return request
         try:
@@ -316,77 +304,78 @@ class Resolver:
             return error
 
     async def _pin_within(self, request: BackendRequest, within_s: float) -> Pin:
-        """All who ask for the same at the same time ask once, and wait until `within_s` after the first one asked."""
+        """Single-flight: simultaneous lookups of one source are shared, and wait until `within_s` after the first."""
         now_s, source = asyncio.get_running_loop().time(), _source_of(request)
-        late, silent = self._late.get(source), self._silent.get(source)
+        late, unreachable = self._late.get(source), self._unreachable.get(source)
         if late is not None and now_s < late[0]:
             return late[1]
-        if silent is not None and now_s < silent[0]:
-            raise silent[1]
+        if unreachable is not None and now_s < unreachable[0]:
+            raise unreachable[1]
         if source not in self._asking:
-            task = asyncio.create_task(self._pin(request), name=f"pin {request.name}")
+            task = asyncio.create_task(self._pin(request), name=f"pin {request.build.name}")
             self._asking[source] = now_s, task
             task.add_done_callback(lambda done: self._answered(source, done))
         since_s, asking = self._asking[source]
         await asyncio.wait({asking}, timeout=max(0.0, since_s + within_s - now_s))
         if not asking.done():
-            raise Unavailable(f"{request.uris[0]} has not answered within {within_s:g} s")
+            raise Unavailable(f"{request.build.uris[0]} has not answered within {within_s:g} s")
         return asking.result()
 
     def _answered(self, source: _Source, asking: "asyncio.Task[Pin]") -> None:
         now_s = asyncio.get_running_loop().time()
         since_s, _ = self._asking.pop(source)
-        self._silent.pop(source, None)
+        self._unreachable.pop(source, None)
         if asking.cancelled():
             return
         error = asking.exception()
-        if isinstance(error, CorralError) and _is_away(error):
-            self._silent[source] = now_s + SILENT_S, error
-        elif error is None and now_s - since_s >= ANSWERS_WITHIN_S:
+        if isinstance(error, CorralError) and _is_unreachable(error):
+            self._unreachable[source] = now_s + self._limits.unreachable_s, error
+        elif error is None and now_s - since_s >= self._limits.answer_s:
             self._late = {one: late for one, late in self._late.items() if late[0] > now_s}
-            self._late[source] = now_s + LATE_S, asking.result()
+            self._late[source] = now_s + self._limits.late_s, asking.result()
 
     async def _pin(self, request: BackendRequest) -> Pin:
-        """The first source that answers names the version; mirrors are held to it."""
-        if request.digest is not None and request.signatures is None:
-            return Pin(uri=pinned_uri(request.uris[0], request.digest), digest=request.digest)
+        """The first source that answers decides the version; its mirrors must have the same."""
+        build = request.build
+        if build.digest and request.signatures is None:
+            return Pin(uri=pinned_uri(build.uris[0], build.digest), digest=build.digest)
         problem: CorralError | None = None
-        for uri in request.uris:
+        for uri in build.uris:
             try:
                 return await self._pins.pin(uri, request.sha256, signatures=request.signatures)
-            except CorralError as error:  # the next mirror may know; the first error is told if none does
+            except CorralError as error:  # a mirror may know; otherwise the first error is raised
                 problem = problem or error
         assert problem is not None
         raise problem
 
 
 def _source_of(request: BackendRequest) -> _Source:
-    return request.uris, request.sha256 or "", request.digest or "", repr(request.signatures)
+    build = request.build
+    return build.uris, build.sha256, build.digest, repr(request.signatures)
 
 
-def _or_raise(found: Mapping[NodeId, Resolution | Unresolved]) -> dict[NodeId, Resolution]:
+def _raise_unresolved(found: Mapping[NodeId, BuildResolution | Unresolved]) -> dict[NodeId, BuildResolution]:
     for one in found.values():
         if isinstance(one, Unresolved):
             raise one.error
     return {node_id: one for node_id, one in found.items() if not isinstance(one, Unresolved)}
 
 
-def _is_away(answer: "Pin | CorralError") -> bool:
-    """Nobody answered; an answer that there is no such thing is one."""
+def _is_unreachable(answer: "Pin | CorralError") -> bool:
+    """Whether the source could not be asked. "Not found" is an answer."""
     if isinstance(answer, SourceRejected):
         return answer.status in (401, 403)
     return isinstance(answer, (Unavailable, OutcomeUnknown))
 
 
-def _recalled(node: Node, known: KeptBuild, why: CorralError) -> Resolution:
-    return _fitting(node, replace(known.build, unconfirmed=str(why)), known.platforms)
+def _last_known(node: Node, known: KeptBuild, why: CorralError) -> BuildResolution:
+    return _fitting(node, replace(known.resolved, unconfirmed=str(why)), known.platforms)
 
 
 def _check_name(name: str) -> None:
-    """Refused here, not by every worker: one with a slash would be listed under another name, and what stands before
-    an @ is a gallery."""
+    """Rejects names that workers cannot use: the part before an @ is a gallery, and a slash changes the listed name."""
     if "/" in name or "@" in name:
-        raise InvalidInput(f"{name!r} cannot be the name of a backend: take one without / and @")
+        raise InvalidInput(f"{name!r} cannot be the name of a backend; choose one without / and @")
     directory_name(name)
 
 
@@ -398,44 +387,39 @@ def platform_of(node: Node) -> str | None:
     return decode_facts(node.facts).platform if node.facts else None
 
 
-def _fitting(node: Node, resolved: ResolvedBackend, platforms: tuple[str, ...] | None) -> Resolution:
-    if node.key_hash is None and resolved.manifest:
-        return Unfit(f"a LocalAI worker cannot start {resolved.variant}, which comes with a manifest of Corral's")
+def _fitting(node: Node, resolved: ResolvedBackend, platforms: tuple[str, ...] | None) -> BuildResolution:
+    build = resolved.build
+    if not node.speaks_corral and build.manifest:
+        return Unfit(f"a LocalAI worker cannot start {build.name}, which needs a Corral manifest")
     platform = platform_of(node)
     if platform is None or platforms is None or platform in platforms:
         return resolved
-    return Unfit(f"{resolved.variant} has no build for {platform}; it has some for {', '.join(platforms)}")
+    return Unfit(f"{build.name} has no build for {platform}; it has builds for {', '.join(platforms)}")
 
 
 def _resolved(request: BackendRequest, pin: Pin, reason: str) -> ResolvedBackend:
-    uris = [pinned_uri(uri, pin.digest) if pin.digest else uri for uri in request.uris]
-    return ResolvedBackend(
-        variant=request.name,
-        uris=tuple(uris),
-        digest=pin.digest,
-        version=request.version,
-        sha256=request.sha256 or "",
-        manifest=msgspec.json.encode(request.manifest).decode() if request.manifest is not None else "",
-        alias=request.alias,
-        reason=reason,
-    )
+    uris = tuple(pinned_uri(uri, pin.digest) if pin.digest else uri for uri in request.build.uris)
+    return ResolvedBackend(build=replace(request.build, uris=uris, digest=pin.digest), reason=reason)
 
 
-def wish_of(
+def spec_of(
     resolved: ResolvedBackend, *, reference: str, uri: str = "", galleries: str = "", force: bool = False
 ) -> BackendSpec:
+    """The spec of an intent that installs this build."""
     return BackendSpec(
         reference=reference,
-        name=resolved.variant,
+        build=resolved.build,
         uri=uri,
-        alias=resolved.alias,
         galleries=galleries,
-        uris=resolved.uris,
-        digest=resolved.digest,
-        version=resolved.version,
-        sha256=resolved.sha256,
-        manifest=resolved.manifest,
         force=force,
         reason=resolved.reason,
-        left=resolved.left,
+        rolled_back_from=resolved.rolled_back_from,
     )
+
+
+def source_of(spec: BackendSpec, backend: str) -> BackendSpec:
+    """What was requested, before it was resolved."""
+    if not spec.uri:
+        return BackendSpec(reference=spec.reference)
+    build = BuildRef(name=spec.build.name or backend, alias=spec.build.alias)
+    return BackendSpec(reference=spec.reference, build=build, uri=spec.uri)

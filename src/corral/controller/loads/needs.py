@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from corral.controller.loads.ports import Builds
-from corral.core.backends.deletions import Deletes, Deletion, names_of_installed
+from corral.core.backends.deletions import DeletedBackends, Deletion, names_of_installed
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.models.load_plan import backend_of, has_weights_of
@@ -38,7 +38,7 @@ class Needs:
             selector=selector,
             groups=frozenset(model.config.concurrency_groups),
             weights_bytes=max(sizes) if sizes else None,
-            measured_bytes=await self._stores.load_memory.read_peaks(model.name, model.revision),
+            measured_bytes=await self._stores.footprints.read_peaks(model.name, model.revision),
             staged_on=await self._find_staged(model, staged),
             variant_problems=found.problems,
             to_install_on=found.missing,
@@ -86,7 +86,7 @@ class Needs:
             elif isinstance(entry, Unresolved):
                 problems[node_id] = f"it does not have {backend}, which cannot be looked up now: {entry.error}"
             else:
-                names[node_id] |= {entry.variant, entry.alias} - {""}
+                names[node_id] |= {entry.build.name, entry.build.alias} - {""}
                 if entry.unconfirmed:
                     unconfirmed.add(node_id)
         return _Found(names=names, missing=lacking, problems=problems, unconfirmed=frozenset(unconfirmed))
@@ -119,5 +119,5 @@ class _Found:
     """Nodes that would have to fetch a build from a source that cannot be asked now."""
 
 
-async def read_deletes(stores: Stores) -> Deletes:
+async def read_deletes(stores: Stores) -> DeletedBackends:
     return await stores.intents.read_deletes(await stores.policies.read_all())

@@ -29,7 +29,7 @@ class NodeRpc:
             try:
                 return await self._tools.bus.request(node_subject(node.id, verb), data, within_s=ASK_WITHIN_S)
             except NoResponders as error:
-                if verb == MODEL_FETCH and node.key_hash is None:
+                if verb == MODEL_FETCH and not node.speaks_corral:
                     raise
                 problem: CorralError = error
             except (OutcomeUnknown, Unavailable) as error:

@@ -52,7 +52,7 @@ class NamedLoads:
         rows = [row for row in fleet.replicas if row.model == model.name]
         too_many = plan_named(model.revision, rows, fleet.scheduling.get(model.name) or Scheduling(model=model.name))
         need, setbacks = await asyncio.gather(
-            self.needs.find(model, fleet, only_node=node.id), self.stores.setbacks.read(model.name, model.revision)
+            self.needs.find(model, fleet, only_node=node.id), self.stores.load_backoff.read(model.name, model.revision)
         )
         decision = place(replace(need, setbacks=setbacks), [room for room in fleet.rooms if room.id == node.id])
         reasons = [one.reason for one in decision.candidates] if isinstance(decision.outcome, Waiting) else []

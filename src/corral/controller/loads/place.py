@@ -50,7 +50,9 @@ class PlaceReplica:
                 # Only beside the one it takes over from; when that is gone already, it is a replica like any other.
                 surge_on=next((replica.node_id for replica in fleet.replicas if replica.id == job.replaces), None),
             )
-            need = replace(need, replaces=job.replaces, setbacks=await stores.setbacks.read(job.model, job.revision))
+            need = replace(
+                need, replaces=job.replaces, setbacks=await stores.load_backoff.read(job.model, job.revision)
+            )
             decision = place(need, fleet.rooms)
             if isinstance(decision.outcome, Waiting):
                 decision = self._instead(need, fleet) or decision
@@ -91,7 +93,7 @@ class PlaceReplica:
         takes nothing new, and ends. Everything else is at hand by now, so that requests wait for the start alone."""
         job, stores = self._job, self._tools.stores
         reserved = self._need is not None and self._need.instead_of is not None
-        if job.replaces is None or not (reserved or job.stops_first_on is not None):
+        if job.replaces is None or not (reserved or job.stop_first_node is not None):
             return
         old = await written(job.model, lambda: stores.load_claims.stop_first(job, STOP_FIRST_REASON))
         if old is None:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from corral.bus.messages import BlobPeer
+from corral.core.backends.build import BuildResolution
+from corral.core.backends.variants import Unresolved
 from corral.core.models.config import ConfigFile, ModelConfig
 from corral.core.nodes.node import Node, NodeId
 from corral.core.replicas.replica import Replica
@@ -19,44 +21,9 @@ class Link(Protocol):
     async def publish(self, subject: str, data: bytes) -> None: ...
 
 
-class Build(Protocol):
-    """One build of a backend for one kind of node."""
-
-    @property
-    def variant(self) -> str:
-        """Its own name."""
-        ...
-
-    @property
-    def alias(self) -> str: ...
-
-    @property
-    def uris(self) -> tuple[str, ...]: ...
-
-    @property
-    def digest(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def sha256(self) -> str: ...
-
-    @property
-    def manifest(self) -> str:
-        """JSON text, or empty."""
-        ...
-
-    @property
-    def unconfirmed(self) -> str:
-        """Why its source cannot be asked now; empty when it was."""
-        ...
-
-
 class Builds(Protocol):
-    async def recall(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, Any]:
-        """By node a Build, an Unfit with the reason, or an Unresolved where its source is away and it was never looked
-        up. Raises NotFound for a name that no gallery has."""
+    async def recall(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, BuildResolution | Unresolved]:
+        """By node: the build, why none fits, or why it is unknown. Raises NotFound for a name that no gallery has."""
         ...
 
     async def find_names(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:

@@ -51,23 +51,23 @@ class LoadTracker:
     def hear(self, message: InstallProgress) -> None:
         """The worker tells of what it fetches or installs."""
         self.note_sign()
-        extras = message.corral
+        transfer = message.transfer
         if self.progress.state is LoadState.INSTALLING and message.phase == STARTING_PHASE:
             self.show_starting()
-        if extras is None or self.progress.state is not LoadState.STAGING:
+        if message.corral is None or self.progress.state is not LoadState.STAGING:
             return
-        if not extras.bytes_done and extras.bytes_total is None:
+        if not transfer.bytes_done and transfer.bytes_total is None:
             return  # it was only asked what is there
         self._show_lot(
             replace(
                 self._now,
-                file_index=extras.file_index if extras.file_index is not None else self._now.file_index,
-                files=extras.total_files if extras.total_files is not None else self._now.files,
-                file_name=message.file_name or self._now.file_name,
-                bytes_there=extras.bytes_done,
-                bytes_total=extras.bytes_total or 0,
+                file_index=transfer.file_index if transfer.file_index is not None else self._now.file_index,
+                files=transfer.total_files if transfer.total_files is not None else self._now.files,
+                file_name=transfer.file_name or self._now.file_name,
+                bytes_there=transfer.bytes_done or 0,
+                bytes_total=transfer.bytes_total or 0,
             ),
-            eta_s=extras.eta_s,
+            eta_s=transfer.eta_s,
         )
 
     def note_staged(self, lot: Lot) -> None:

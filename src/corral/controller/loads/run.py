@@ -209,7 +209,7 @@ class LoadRun:
             await written(job.model, lambda: stores.load_claims.give_up(job, "its model was deleted"))
             return None
         wanted = model.of_revision(job.revision)
-        unneeded = job.replaces is not None and job.stops_first_on is None and model.pending is None
+        unneeded = job.replaces is not None and job.stop_first_node is None and model.pending is None
         if wanted is None and unneeded:
             await written(job.model, lambda: stores.load_claims.give_up(job, "its model was changed"))
         elif wanted is None:

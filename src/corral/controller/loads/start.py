@@ -20,8 +20,8 @@ from corral.bus.messages import (
 from corral.bus.subjects import BACKEND_INSTALL
 from corral.controller.loads.context import BackendDeleted, LoadContext, LoadJobFailed
 from corral.controller.loads.node_rpc import NodeRpc
-from corral.controller.loads.ports import Build
 from corral.controller.loads.progress import STARTING, LoadTracker
+from corral.core.backends.build import BuildRef, ResolvedBackend
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.core.models.load_plan import EngineStart, backend_of, capacity_of, plan_engine, plan_weights
@@ -48,24 +48,24 @@ class StartReplica:
         began_s = self._tools.clock.monotonic_s()
         backend = backend_of(model.config)
         await self._refuse_deleted(backend, node)
-        build = await self._build(backend, node)
+        resolved = await self._build(backend, node)
         engine = plan_engine(model.config, found)
-        digest = build.digest if not isinstance(build, ObservedBackend) else None
-        peers = await self._tools.peers.find(digest, besides=node.id)
+        build = resolved.build if isinstance(resolved, ResolvedBackend) else None
+        peers = await self._tools.peers.find(build.digest if build is not None else None, besides=node.id)
         request = InstallRequest(
             backend=backend,
             model_id=model.name,
             replica_index=replica.slot,
             op_id=self._op_id,
-            corral=_extras(build, engine, peers, files=_files_of(model), generation=replica.generation),
+            corral=_extras(resolved, engine, peers, files=_files_of(model), generation=replica.generation),
         )
-        self.tried = build.digest or ""
+        self.tried = resolved.digest if isinstance(resolved, ObservedBackend) else resolved.build.digest
         reply = decode(await self._line.ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
         if not reply.success:
             await self._refuse_deleted(backend, node)
             raise LoadJobFailed(f"{node.name} could not start {model.name}: {reply.error}")
         process = reply.corral or StartedProcess(backend=backend)
-        if not isinstance(build, ObservedBackend):
+        if build is not None:
             await self._note_install(model.name, backend, build, node)
         protocol = process.protocol or LOCALAI_GRPC
         running = replace(replica, address=reply.address or node.address, protocol=protocol, token=process.token or "")
@@ -88,7 +88,7 @@ class StartReplica:
             device=device_class(node),
         )
 
-    async def _note_install(self, model: str, backend: str, build: Build, node: Node) -> None:
+    async def _note_install(self, model: str, backend: str, build: BuildRef, node: Node) -> None:
         """Nobody asked for it by name, and whoever looks at what was changed on the node should find it."""
         try:
             await self._tools.stores.operations.note_install(
@@ -96,7 +96,7 @@ class StartReplica:
                 backend=backend,
                 node_id=node.id,
                 node_name=node.name,
-                variant=build.variant,
+                variant=build.name,
                 digest=build.digest,
                 cause=f"load of {model}",
             )
@@ -119,7 +119,7 @@ class StartReplica:
         if deletion is not None:
             raise BackendDeleted(deletion.reason)
 
-    async def _build(self, backend: str, node: Node) -> Build | ObservedBackend:
+    async def _build(self, backend: str, node: Node) -> ResolvedBackend | ObservedBackend:
         """What is installed is used as it is: an upgrade is somebody's decision, not a load's."""
         installed = await self._tools.stores.observed.read_backends([NodeId(node.id)])
         found = find_backend(installed.get(node.id, ()), backend)
@@ -132,8 +132,7 @@ class StartReplica:
             raise LoadJobFailed(f"no build of {backend} fits {node.name}: {build.reason}")
         if isinstance(build, Unresolved):
             raise LoadJobFailed(f"{node.name} does not have {backend}, which cannot be looked up now: {build.error}")
-        resolved: Build = build
-        return resolved
+        return build
 
 
 async def _check_own_address(address: str, node: Node) -> None:
@@ -150,13 +149,18 @@ def _files_of(model: StoredModel) -> list[str]:
     return sorted({*plan.names, *(file.filename for file in plan.files)})
 
 
-def _known_options(build: Build) -> frozenset[str]:
+def _known_options(build: BuildRef) -> frozenset[str]:
     manifest: Any = msgspec.json.decode(build.manifest) if build.manifest else {}
     return frozenset(manifest.get("options") or ())
 
 
 def _extras(
-    build: Build | ObservedBackend, engine: EngineStart, peers: list[BlobPeer], *, files: list[str], generation: int
+    resolved: ResolvedBackend | ObservedBackend,
+    engine: EngineStart,
+    peers: list[BlobPeer],
+    *,
+    files: list[str],
+    generation: int,
 ) -> CommandExtras:
     start = StartOptions(
         model=engine.model,
@@ -167,16 +171,12 @@ def _extras(
         files=files,
         generation=generation,
     )
-    if isinstance(build, ObservedBackend):
+    if isinstance(resolved, ObservedBackend):
         return CommandExtras(start=msgspec.structs.replace(start, soft_options=dict(engine.options)))
-    known = _known_options(build)
+    known = _known_options(resolved.build)
     options = {name: value for name, value in engine.options.items() if name in known}
     return CommandExtras(
-        digest=build.digest or None,
-        uris=list(build.uris) or None,
-        version=build.version or None,
-        sha256=build.sha256 or None,
-        manifest=msgspec.json.decode(build.manifest) if build.manifest else None,
+        build=resolved.build,
         start=msgspec.structs.replace(start, options=options),
         peers=peers or None,
     )

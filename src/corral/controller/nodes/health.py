@@ -31,7 +31,7 @@ LOOK_AT_MOST_EVERY_S = 0.05
 
 
 class Verdicts(Protocol):
-    async def read_pulses(self) -> tuple[int, list[HealthRecord]]: ...
+    async def read_health_records(self) -> tuple[int, list[HealthRecord]]: ...
 
     async def record(
         self,
@@ -118,7 +118,7 @@ class HealthController:
         if self._lease != lease or self._listening_since_s is None:
             self._listening_since_s = self._clock.monotonic_s()
         self._lease = lease
-        now_ms, pulses = await self._verdicts.read_pulses()
+        now_ms, pulses = await self._verdicts.read_health_records()
         probes = await self._probe(
             [pulse for pulse in pulses if pulse.expected_on_bus and (full or pulse.presence is not Presence.LIVE)]
         )

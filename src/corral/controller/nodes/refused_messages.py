@@ -21,7 +21,7 @@ SAVE_EVERY_S = 2.0
 SENDERS_MOST = 1024
 REASON_MOST = 300
 OTHERS = "others"
-_LOGGED = TokenBucket(most=1, per_s=1 / 60)
+_LOGGED = TokenBucket(capacity=1, per_s=1 / 60)
 
 
 class Marks(Protocol):
@@ -37,7 +37,7 @@ class RefusedMessages:
             "corral_messages_refused_total", "Messages of nodes that could not be read or stored.", "node", "kind"
         )
         self._senders: set[str] = set()
-        self._logged = RateLimiter(_LOGGED, keys_most=SENDERS_MOST)
+        self._logged = RateLimiter(_LOGGED, max_keys=SENDERS_MOST)
         self._unsaved: dict[str, tuple[int, str]] = {}
         self._unlogged: dict[str, int] = {}
 

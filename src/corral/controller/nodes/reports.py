@@ -291,8 +291,7 @@ def _is_silent(node: Node, seen: tuple[int, float] | None) -> bool:
         return False
     if seen is None or seen[1] >= SILENT_AFTER_S:
         return True
-    is_localai = node.key_hash is None
-    return not is_localai and seen[0] != node.epoch
+    return node.speaks_corral and seen[0] != node.epoch
 
 
 def observation_of(report: NodeReport) -> Observation:

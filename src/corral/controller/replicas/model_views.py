@@ -35,7 +35,7 @@ class ViewBuilder:
         jobs = [job for job in self.jobs if job.model == model.name and not self._rests(job, model)]
         under_way = [job for job in jobs if job.active or job.due_at > now_ms]
         taken_over = {job.replaces for job in under_way}
-        stopped_first = frozenset(job.replaces for job in under_way if job.stops_first_on is not None)
+        stopped_first = frozenset(job.replaces for job in under_way if job.stop_first_node is not None)
         ids = {row.id for row in rows}
         nodes = self.fleet.nodes_by_id
         resting = any(self._rests(job, model) for job in self.jobs)
@@ -143,7 +143,7 @@ def _proven_at(model: StoredModel, rows: Sequence[Replica]) -> int | None:
 
 
 def _load(job: LoadJob) -> Load:
-    return Load(id=job.id, replaces=job.replaces, node_id=job.target_node, stops_first=job.stops_first_on is not None)
+    return Load(id=job.id, replaces=job.replaces, node_id=job.target_node, stops_first=job.stop_first_node is not None)
 
 
 def _over_limit(views: Sequence[ReplicaView], nodes: Mapping[str, Node]) -> Iterator[ReplicaView]:

@@ -43,7 +43,7 @@ class OrphanCollector:
         if now_s - self._noted_s > FRESH_S:
             self._orphans = {}  # we slept, or another frontend looks now: somebody may want them by this time
         due = [orphan for orphan, since_s in self._orphans.items() if now_s - since_s >= self._grace_s]
-        await self._files.want_deleted_with_models()
+        await self._files.request_deletion_with_models()
         deletions = await self._files.claim_deletions(lease_ms=DELETE_LEASE_MS)
         await asyncio.gather(*map(self._end, due), *map(self._delete, deletions))
 

@@ -222,7 +222,7 @@ class ReplicaController:
             await replicas.drain([remove.replica_id], why=remove.why, lease=self._lease)
         for remove in plan.stop:
             log.info("replicas.stop", model=model.name, why=remove.why)
-            await replicas.want_stopped([remove.replica_id], why=remove.why, lease=self._lease)
+            await replicas.request_stop([remove.replica_id], why=remove.why, lease=self._lease)
         if plan.by_load:
             await self._stores.scheduling.note_action(model.name)
         if plan.drain or plan.stop:
@@ -235,7 +235,7 @@ class ReplicaController:
         if plan.drain:
             await self._stores.replicas.drain(plan.drain, why=why, lease=self._lease)
         if plan.stop:
-            await self._stores.replicas.want_stopped(plan.stop, why=why, lease=self._lease)
+            await self._stores.replicas.request_stop(plan.stop, why=why, lease=self._lease)
         if plan.drain or plan.stop:
             self._stops.notify()
             await self._hint()
@@ -258,7 +258,7 @@ class ReplicaController:
             return
         peaks = plan_peaks(replicas, nodes, told, written=self._peaks)
         if peaks:
-            await self._stores.load_memory.note_peaks(peaks)
+            await self._stores.footprints.record_peaks(peaks)
         known = {(row.model, row.revision) for row in replicas}
         kept = {key: peak for key, peak in self._peaks.items() if (key.model, key.revision) in known}
         self._peaks = kept | peaks

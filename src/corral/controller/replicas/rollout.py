@@ -13,7 +13,7 @@ from corral.core.errors import CorralError, TimedOut
 from corral.core.nodes.node import NodeId
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.version_switches import SwitchView
+from corral.store.serving.rollouts import RolloutView
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
 
@@ -33,13 +33,13 @@ Tell = Callable[[str, NodeId, str], Awaitable[None]]
 class SharedSnapshot:
     """One read of the store for all who wait for a switch here, at most twice a second however many they are."""
 
-    def __init__(self, read: Callable[[Collection[str]], Awaitable[SwitchView]], clock: Clock) -> None:
+    def __init__(self, read: Callable[[Collection[str]], Awaitable[RolloutView]], clock: Clock) -> None:
         self._read, self._clock = read, clock
         self._nodes: set[str] = set()
-        self._next: asyncio.Task[SwitchView] | None = None
+        self._next: asyncio.Task[RolloutView] | None = None
         self._last_s = clock.monotonic_s() - LOOK_EVERY_S
 
-    async def look(self, node_id: str) -> SwitchView:
+    async def look(self, node_id: str) -> RolloutView:
         """What a read shows that begins after this call."""
         self._nodes.add(node_id)
         if self._next is None:
@@ -47,14 +47,14 @@ class SharedSnapshot:
             self._next.add_done_callback(_take_error)
         return await asyncio.shield(self._next)
 
-    async def _read_soon(self) -> SwitchView:
+    async def _read_soon(self) -> RolloutView:
         await asyncio.sleep(self._last_s + LOOK_EVERY_S - self._clock.monotonic_s())
         nodes, self._nodes, self._next = self._nodes, set(), None
         self._last_s = self._clock.monotonic_s()
         return await self._read(nodes)
 
 
-def _take_error(task: "asyncio.Task[SwitchView]") -> None:
+def _take_error(task: "asyncio.Task[RolloutView]") -> None:
     """All who waited for it may have left."""
     if not task.cancelled():
         task.exception()
@@ -67,7 +67,7 @@ class ReplicaRollout:
         """`others` is for processes that are no replica of ours, such as a LocalAI frontend's."""
         self._stores, self._poke, self._others, self._tell = stores, notify, others, tell
         self._clock, self._ids = clock, ids
-        self._shared = SharedSnapshot(stores.switches.read, clock)
+        self._shared = SharedSnapshot(stores.rollouts.read, clock)
 
     async def switch(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
@@ -158,7 +158,7 @@ class _Switch:
         jobs = self._jobs(view)
         self._earlier = {job.id for job in jobs}
         for job in jobs:
-            if not job.active and job.stops_first_on is None:
+            if not job.active and job.stop_first_node is None:
                 await self._try_anew(job)
 
     async def look(self) -> str:
@@ -171,7 +171,7 @@ class _Switch:
             await self._judge(job, view)
         if failed:
             return f"the new version is tried again, as that failed: {brief_cause(failed[0].last_error)}"
-        if any(job.stops_first_on is not None for job in jobs):
+        if any(job.stop_first_node is not None for job in jobs):
             return STOP_FIRST_REASON
         if any(row.state is ReplicaState.READY for row in rows):
             return "starting the new version beside the old one"
@@ -179,12 +179,12 @@ class _Switch:
             return "waiting for open requests of the old version"
         return await self._await_stopped(view)
 
-    async def _await_stopped(self, view: SwitchView) -> str:
+    async def _await_stopped(self, view: RolloutView) -> str:
         """Replicas whose loads are gone, though they were stopped for them."""
         here = [one for one in view.stopped.get(self._node_id, ()) if one.backend == self._backend]
         settled = [one for one in here if is_served_again(one, view.models[one.model], digest=self._digest)]
         if settled:
-            await self._stores.switches.settle([one.replica_id for one in settled])
+            await self._stores.rollouts.settle([one.replica_id for one in settled])
         for one in here:
             if one not in settled:
                 self._check_start(one.model, one.revision, one.stopped_at_ms, view)
@@ -192,7 +192,7 @@ class _Switch:
                 return "waiting for the new version to serve"
         return ""
 
-    def _outdated(self, view: SwitchView) -> list[Replica]:
+    def _outdated(self, view: RolloutView) -> list[Replica]:
         found = [
             replica
             for replica in view.replicas[self._node_id]
@@ -201,16 +201,16 @@ class _Switch:
         self._replaced |= {replica.id for replica in found}
         return found
 
-    def _jobs(self, view: SwitchView) -> list[LoadJob]:
+    def _jobs(self, view: RolloutView) -> list[LoadJob]:
         replacing = [job for identity in sorted(self._replaced) for job in view.jobs_for.get(identity, ())]
         stopping = [
             job
             for job in view.jobs_for.get(self._node_id, ())
-            if job.stops_first_on == self._node_id and job.stops_first_backend == self._backend
+            if job.stop_first_node == self._node_id and job.stop_first_backend == self._backend
         ]
         return list({job.id: job for job in (*replacing, *stopping)}.values())
 
-    async def _judge(self, job: LoadJob, view: SwitchView) -> None:
+    async def _judge(self, job: LoadJob, view: RolloutView) -> None:
         """Of a load that failed. Only that this version did not start here speaks against it; what failed for another
         reason is tried again when it is due, and at once where it failed with the version before."""
         failed_at_ms = self._check_start(job.model, job.revision, job.created_at, view)
@@ -222,7 +222,7 @@ class _Switch:
         self._earlier.discard(job.id)
         self._poke()
 
-    def _check_start(self, model: str, revision: str, since_ms: int, view: SwitchView) -> int | None:
+    def _check_start(self, model: str, revision: str, since_ms: int, view: RolloutView) -> int | None:
         """When the model failed on the node. Raises VersionFailed where it was this version, since then."""
         own = view.setbacks.get((self._node_id, model, revision))
         if own is None:

@@ -18,6 +18,7 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_INSTALL, CANCEL, MODEL_STOP, node_subject
+from corral.core.backends.build import BuildRef
 from corral.core.backends.rollout import ReplicaChange
 from corral.core.errors import Conflict, CorralError, OutcomeUnknown, TimedOut, Unavailable
 from corral.core.nodes.node import NodeId
@@ -96,7 +97,10 @@ class SmokeTest:
         change = tried[0]
         model = f"trial-{operation_id}"
         request = InstallRequest(
-            backend=change.process.backend, model_id=model, op_id=model, corral=CommandExtras(digest=change.digest)
+            backend=change.process.backend,
+            model_id=model,
+            op_id=model,
+            corral=CommandExtras(build=BuildRef(digest=change.digest)),
         )
         subject = node_subject(node_id, BACKEND_INSTALL)
         try:

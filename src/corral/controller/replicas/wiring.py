@@ -20,7 +20,7 @@ from corral.controller.replicas.orphan_gc import OrphanCollector
 from corral.controller.replicas.replica_controller import ReplicaController
 from corral.controller.replicas.stopper import ReplicaStopper
 from corral.core.replicas.scaling import ScalingPace
-from corral.store.engine.patient import PatientDatabase
+from corral.store.engine.retrying import RetryingDatabase
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
 
@@ -124,5 +124,5 @@ class Replication:
 
 def _patient(tools: LoadContext, builds: Builds) -> LoadContext:
     """For loads that run: the store being away for a while ends none of them."""
-    stores = Stores(PatientDatabase(tools.stores.database), tools.ids)
+    stores = Stores(RetryingDatabase(tools.stores.database), tools.ids)
     return replace(tools, stores=stores, needs=Needs(stores, builds, shared_models=tools.shared_models))

@@ -1,4 +1,4 @@
-"""Where a backend was deleted and is to stay away: nothing is placed there that would bring it back."""
+"""Deletions in force: where a backend must stay absent, so that no load installs it there again."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,15 @@ from corral.core.nodes.observed import ObservedBackend, family_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
     backend: str
-    """As it was deleted: a family, or one build."""
+    """The name given to the delete: a family, or one build."""
     by: str
     at_ms: int
     only_node: str = ""
-    """Its name, where the delete named machines."""
+    """The node's name, if the delete named nodes."""
 
     @property
     def reason(self) -> str:
+        """For people: who deleted it, when, and how to install it again."""
         at = datetime.fromtimestamp(self.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         where, only = (f" from {self.only_node}", f" --node {self.only_node}") if self.only_node else ("", "")
         return (
@@ -32,17 +33,18 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletes:
-    """What was deleted, where, and by whom, as one look at the store finds it."""
+class DeletedBackends:
+    """All deletions in force, with who requested them, from one read of the store."""
 
     policies: Sequence[Policy] = ()
     intents: Sequence[Intent] = ()
-    """Last wishes: every delete, all for backends that a policy keeps away, and what may have been asked for since."""
-    askers: Mapping[str, tuple[str, int]] | None = None
-    """By operation: who asked for it, and when."""
+    """The newest intents: all deletes, those for backends that a policy keeps absent, and those that may have replaced
+    one of them."""
+    requesters: Mapping[str, tuple[str, int]] | None = None
+    """By operation: who requested it, and when."""
 
     def find(self, nodes: Sequence[Node], names: Mapping[NodeId, Collection[str]]) -> dict[str, Deletion]:
-        """By node. `names`: all that a load would have there goes by, its family, its build and its alias."""
+        """By node. `names`: family, build and alias of the backend that a load needs there."""
         newest = newest_by_node(self.intents)
         found: dict[str, Deletion] = {}
         for node in nodes:
@@ -56,7 +58,7 @@ class Deletes:
         return bool(self.intents) or any(policy.ensure is Ensure.ABSENT for policy in self.policies)
 
     def marks(self) -> dict[str, frozenset[tuple[str, int]]]:
-        """By node: differs when what is deleted there does. Policies are everybody's, under the empty name."""
+        """By node: a value that changes whenever its deletions change. Policies are under the empty name."""
         found: dict[str, set[tuple[str, int]]] = {
             "": {(policy.backend, policy.generation) for policy in self.policies if policy.ensure is Ensure.ABSENT}
         }
@@ -65,11 +67,11 @@ class Deletes:
         return {node: frozenset(marks) for node, marks in found.items()}
 
     def _on(self, state: NodeBackends, names: Collection[str]) -> Deletion | None:
-        """The latest of them: it is what an administrator remembers, and what an install has to come after."""
+        """The latest deletion that applies: an install has to be newer than that one."""
         matching = {
-            wanted.generation: backend
-            for backend, wanted in find_all_desired(state, self.policies).items()
-            if wanted.verb is Verb.DELETE and (backend in names or wanted.spec.name in names)
+            desired.generation: backend
+            for backend, desired in find_all_desired(state, self.policies).items()
+            if desired.verb is Verb.DELETE and (backend in names or desired.spec.build.name in names)
         }
         return self._describe(state, matching[max(matching)]) if matching else None
 
@@ -78,9 +80,10 @@ class Deletes:
         if policy is not None and policy.ensure is Ensure.ABSENT:
             return Deletion(backend=backend, by=policy.created_by, at_ms=policy.created_at)
         intent = state.newest[backend]
-        by, at_ms = (self.askers or {}).get(intent.operation_id, ("somebody", intent.finished_at or 0))
+        by, at_ms = (self.requesters or {}).get(intent.operation_id, ("an unknown user", intent.finished_at or 0))
         return Deletion(backend=backend, by=by, at_ms=at_ms, only_node=state.node.name)
 
 
 def names_of_installed(backends: Sequence[ObservedBackend], found: ObservedBackend) -> set[str]:
+    """Name, alias and family of an installed backend."""
     return {name for name in (found.name, found.alias, family_of(backends, found.name)) if name}

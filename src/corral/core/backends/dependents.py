@@ -1,4 +1,4 @@
-"""Which models a backend is for, and what its deletion ends."""
+"""Models that depend on a backend, and how many of their replicas stop when it is deleted."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,28 +11,28 @@ RUNS = (ReplicaState.READY, ReplicaState.DRAINING, *COMING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class Dependent:
     model: str
     replicas: int
-    """That stop when it is deleted."""
+    """How many stop when the backend is deleted."""
 
 
-def find_uses(
+def find_dependents(
     states: Sequence[NodeBackends], backend: str, models: Mapping[str, str], replicas: Iterable[Replica]
-) -> list[Use]:
-    """On these nodes. `models`: the backend that each names."""
+) -> list[Dependent]:
+    """Models that use the backend on these nodes. `models`: the backend that each model names."""
     names = {str(state.node.id): _names(state, backend) for state in states}
     everywhere = {backend}.union(*names.values())
-    stop = dict.fromkeys((model for model, wanted in sorted(models.items()) if wanted in everywhere), 0)
+    stop = dict.fromkeys((model for model, needed in sorted(models.items()) if needed in everywhere), 0)
     for replica in replicas:
         here = names.get(replica.node_id, frozenset())
         if replica.state in RUNS and (replica.backend in here or models.get(replica.model) in here):
             stop[replica.model] = stop.get(replica.model, 0) + 1
-    return [Use(model=model, replicas=count) for model, count in stop.items()]
+    return [Dependent(model=model, replicas=count) for model, count in stop.items()]
 
 
-def describe_uses(uses: Sequence[Use]) -> str:
-    return "; ".join(f"{use.model} uses it: {_describe_stops(use.replicas)}" for use in uses)
+def describe_dependents(dependents: Sequence[Dependent]) -> str:
+    return "; ".join(f"{one.model} uses it: {_describe_stops(one.replicas)}" for one in dependents)
 
 
 def _describe_stops(count: int) -> str:

@@ -1,4 +1,4 @@
-"""What is wanted of a node: of all that was asked for, under whichever name, what holds."""
+"""The desired state of a node: which of all intents and policies hold, whatever name they are kept under."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +11,14 @@ from corral.core.backends.policies import Ensure, OnDrift, Policy, policy_for
 from corral.core.backends.variants import Unfit
 from corral.core.nodes.node import Node, NodeId
 
-Prospects = Mapping[tuple[str, NodeId], frozenset[str] | Unfit]
-"""By backend and node: the names that what a policy wants would go by there, or why nothing fits, as galleries tell."""
-NO_PROSPECTS: Prospects = MappingProxyType({})
+PolicyPreviews = Mapping[tuple[str, NodeId], frozenset[str] | Unfit]
+"""By backend and node: the names that the build a policy would install has there, or why no build fits."""
+NO_PREVIEWS: PolicyPreviews = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnresolvedPolicy:
-    """Which build a policy means on a node: for galleries to answer, as one of `Prospects`."""
+    """A policy whose build for a node has to be looked up in the galleries; the answer is a `PolicyPreviews` entry."""
 
     backend: str
     spec: BackendSpec
@@ -27,74 +27,75 @@ class UnresolvedPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
-    """The newer of the node's last order and the policy that fits it."""
+    """The desired state of one backend on one node: the newer of the node's last intent and the matching policy."""
 
     verb: Verb
     spec: BackendSpec
     resolved: bool
+    """Whether the spec names a source. Otherwise it has to be looked up for the node."""
     intent: Intent | None
-    """The order that holds: the last one or, where that was cancelled, the one it had replaced."""
+    """The effective intent: the newest one or, where that was cancelled, the one it had replaced."""
     newest: Intent | None
-    """The last order, whatever became of it."""
+    """The newest intent, whatever its state."""
     on_drift: OnDrift
     generation: int
     names: frozenset[str]
-    """All that what is to be there, or away, goes by on the node."""
-    says_version: bool = True
-    """No newer wish for the same build does."""
+    """All names of the build on the node that must be present or absent."""
+    decides_version: bool = True
+    """False where a newer desired state of the same build decides its version."""
 
     @property
     def by_policy(self) -> bool:
+        """Whether it comes from the policy and not from the intent."""
         return self.intent is None or self.intent.generation != self.generation
 
     def excludes(self, verb: Verb, names: frozenset[str], generation: int) -> bool:
-        """And was asked for later."""
+        """Whether this contradicts an older intent of that verb and generation for one of those names."""
         return self.generation > generation and exclude_each_other((self.verb, self.names), (verb, names))
 
 
 def find_all_desired(
-    state: NodeBackends, policies: Sequence[Policy], prospects: Prospects = NO_PROSPECTS
+    state: NodeBackends, policies: Sequence[Policy], previews: PolicyPreviews = NO_PREVIEWS
 ) -> dict[str, Desired]:
-    """By backend. A wish that a newer one excludes, under whichever name, is none any more."""
-    found = {backend: find_desired(state, backend, policies, prospects) for backend in _backends_of(state, policies)}
-    wants = {backend: wanted for backend, wanted in found.items() if wanted is not None}
-    return _share_versions(_without_excluded(wants))
+    """By backend, without those that a newer one excludes, under whichever name."""
+    found = {backend: find_desired(state, backend, policies, previews) for backend in _backends_of(state, policies)}
+    return _share_versions(_without_excluded({backend: one for backend, one in found.items() if one is not None}))
 
 
-def _without_excluded(wants: dict[str, Desired]) -> dict[str, Desired]:
-    if len({wanted.verb.wants_presence for wanted in wants.values()}) < 2:
-        return wants
+def _without_excluded(desired: dict[str, Desired]) -> dict[str, Desired]:
+    if len({one.verb.ensures_presence for one in desired.values()}) < 2:
+        return desired
     taken: dict[bool, set[str]] = {True: set(), False: set()}
-    for backend, wanted in sorted(wants.items(), key=lambda one: -one[1].generation):
-        presence = wanted.verb.wants_presence
-        if wanted.names.isdisjoint(taken[not presence]):
-            taken[presence] |= wanted.names
+    for backend, one in sorted(desired.items(), key=lambda item: -item[1].generation):
+        presence = one.verb.ensures_presence
+        if one.names.isdisjoint(taken[not presence]):
+            taken[presence] |= one.names
         else:
-            del wants[backend]
-    return wants
+            del desired[backend]
+    return desired
 
 
-def _share_versions(wants: dict[str, Desired]) -> dict[str, Desired]:
-    """A build has one version: of wishes for it under several names the newest says which."""
+def _share_versions(desired: dict[str, Desired]) -> dict[str, Desired]:
+    """A node has one version of a build: if several names refer to the build, the newest desired state decides it."""
     newest: dict[str, Desired] = {}
-    for backend, wanted in sorted(wants.items(), key=lambda one: -one[1].generation):
-        if wanted.verb.wants_presence and wanted.spec.name and wanted.spec.digest:
-            first = newest.setdefault(wanted.spec.name, wanted)
-            if first is not wanted:
-                spec = replace(first.spec, reference=wanted.spec.reference)
-                wants[backend] = replace(wanted, spec=spec, says_version=False)
-    return wants
+    for backend, one in sorted(desired.items(), key=lambda item: -item[1].generation):
+        if one.verb.ensures_presence and one.spec.build.name and one.spec.build.digest:
+            first = newest.setdefault(one.spec.build.name, one)
+            if first is not one:
+                spec = replace(first.spec, reference=one.spec.reference)
+                desired[backend] = replace(one, spec=spec, decides_version=False)
+    return desired
 
 
-def find_conflict(wants: Mapping[str, Desired], verb: Verb, names: frozenset[str], generation: int) -> str | None:
-    """The backend whose wish excludes this one, and is newer."""
-    return next((backend for backend, one in wants.items() if one.excludes(verb, names, generation)), None)
+def find_conflict(desired: Mapping[str, Desired], verb: Verb, names: frozenset[str], generation: int) -> str | None:
+    """The backend whose desired state is newer and excludes an intent of that verb for one of those names."""
+    return next((backend for backend, one in desired.items() if one.excludes(verb, names, generation)), None)
 
 
 def find_desired(
-    state: NodeBackends, backend: str, policies: Sequence[Policy], prospects: Prospects = NO_PROSPECTS
+    state: NodeBackends, backend: str, policies: Sequence[Policy], previews: PolicyPreviews = NO_PREVIEWS
 ) -> Desired | None:
-    """Under this name alone, whatever is wanted under others."""
+    """Of this name alone, whatever is desired under other names."""
     newest = state.newest.get(backend)
     intent = state.restored.get(backend, newest)
     policy = policy_for(state.node, backend, policies)
@@ -102,14 +103,14 @@ def find_desired(
     if policy is not None and (intent is None or intent.generation < policy.generation or _is_void(intent, policy)):
         verb = _verb_of(policy)
         spec, generation, resolved = policy.spec, policy.generation, False
-        prospect = prospects.get((backend, state.node.id), frozenset())
-        if isinstance(prospect, Unfit):
+        preview = previews.get((backend, state.node.id), frozenset())
+        if isinstance(preview, Unfit):
             return None
-    elif intent is None or not _holds(intent, restored=intent is not newest):
+    elif intent is None or not _is_effective(intent, restored=intent is not newest):
         return None
     else:
         verb, spec, generation = intent.verb, intent.spec, intent.generation
-        resolved, prospect = bool(spec.uris or spec.galleries or spec.uri), frozenset()
+        resolved, preview = bool(spec.build.uris or spec.galleries or spec.uri), frozenset()
     return Desired(
         verb=verb,
         spec=spec,
@@ -118,12 +119,12 @@ def find_desired(
         newest=newest,
         on_drift=on_drift,
         generation=generation,
-        names=names_in(backend, spec) | _names_there(state, backend, verb) | prospect,
+        names=names_in(backend, spec) | _installed_names(state, backend, verb) | preview,
     )
 
 
-def _holds(intent: Intent, *, restored: bool) -> bool:
-    """What was replaced holds again where whatever had replaced it was cancelled."""
+def _is_effective(intent: Intent, *, restored: bool) -> bool:
+    """A superseded intent is in effect again if the one that had replaced it was cancelled."""
     return intent.state is not IntentState.CANCELLED and (restored or intent.state is not IntentState.SUPERSEDED)
 
 
@@ -132,30 +133,30 @@ def _verb_of(policy: Policy) -> Verb:
 
 
 def _is_void(intent: Intent, policy: Policy) -> bool:
-    """It was called off, and was something else than what the policy itself gives orders for: of that, the policy would
-    only give the next one."""
+    """A cancelled intent no longer overrides the policy, unless it did what the policy does: then the policy would only
+    repeat what was cancelled."""
     return intent.state is IntentState.CANCELLED and intent.verb is not _verb_of(policy)
 
 
 def find_unresolved_policies(states: Iterable[NodeBackends], policies: Sequence[Policy]) -> list[UnresolvedPolicy]:
-    """What is to be on a node by a policy alone and is not there."""
+    """Policies that must install a backend where it is missing."""
     return [
-        UnresolvedPolicy(backend=backend, spec=wanted.spec, node=state.node)
+        UnresolvedPolicy(backend=backend, spec=desired.spec, node=state.node)
         for state in states
         for backend in sorted({policy.backend for policy in policies})
-        if (wanted := find_desired(state, backend, policies)) is not None
-        and wanted.by_policy
-        and wanted.verb.wants_presence
+        if (desired := find_desired(state, backend, policies)) is not None
+        and desired.by_policy
+        and desired.verb.ensures_presence
         and state.find(backend) is None
     ]
 
 
-def _names_there(state: NodeBackends, backend: str, verb: Verb) -> frozenset[str]:
-    """A delete of one build says nothing of others that share its alias."""
+def _installed_names(state: NodeBackends, backend: str, verb: Verb) -> frozenset[str]:
+    """Without the alias for a delete: other builds that share it stay."""
     found = state.find(backend)
     if found is None:
         return frozenset()
-    return frozenset({found.name, found.alias} - {""}) if verb.wants_presence else frozenset({found.name})
+    return frozenset({found.name, found.alias} - {""}) if verb.ensures_presence else frozenset({found.name})
 
 
 def _backends_of(state: NodeBackends, policies: Iterable[Policy]) -> list[str]:

@@ -1,12 +1,13 @@
-"""Where a node differs from what was wanted of it, why, and what to do: against the wish, never the majority."""
+"""Drift: where a node differs from its desired state, why, and what corrects it. Other nodes are no measure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from corral.core.backends.desired import NO_PROSPECTS, Desired, Prospects, find_all_desired
-from corral.core.backends.exhausted import DEFAULT_PATIENCE, Patience, may_retry
-from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb, short_digest
+from corral.core.backends.build import short_digest
+from corral.core.backends.desired import NO_PREVIEWS, Desired, PolicyPreviews, find_all_desired
+from corral.core.backends.exhausted import DEFAULT_EXHAUSTED_RETRY, ExhaustedRetry, may_retry
+from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import OnDrift, Policy
 from corral.core.backends.rollout import plan_replicas
@@ -33,84 +34,84 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetPicture:
-    """What nodes have and what is wanted of them, read together."""
+class FleetSnapshot:
+    """What the nodes have and what is desired of them, read together."""
 
     states: Sequence[NodeBackends]
     policies: Sequence[Policy]
     processes: Mapping[NodeId, Sequence[ObservedProcess]]
-    prospects: Prospects
+    previews: PolicyPreviews
 
     def find_drift(self) -> list[Drift]:
-        return find_drift(self.states, self.policies, self.processes, self.prospects)
+        return find_drift(self.states, self.policies, self.processes, self.previews)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """An order nobody asked for, that makes a wish true again."""
+    """An intent that nobody requested; it brings a node back to its desired state."""
 
     node_id: NodeId
     backend: str
     verb: Verb
     spec: BackendSpec
     resolved: bool
-    """The wish names an exact version; otherwise it is to be looked up for the node first."""
+    """Whether the spec names an exact version. Otherwise it has to be looked up for the node first."""
     expected_generation: int | None
-    asked_generation: int
-    """Of the wish it makes true: what excludes it and was asked for later goes before it."""
+    desired_generation: int
+    """Of the desired state it restores: whatever excludes that and was requested later takes precedence."""
     failed_before: bool = False
-    """Its retries were exhausted, maybe because its version exists no more."""
+    """Whether the retries of an earlier attempt were exhausted, maybe because its source has deleted the version."""
     only_another_version: bool = False
-    """The version it was for took down what served, and did not start: only another one is worth a try."""
+    """Whether the version failed to start after it had replaced a serving one, so that only another may be tried."""
 
 
 def find_drift(
     states: Iterable[NodeBackends],
     policies: Sequence[Policy],
     processes: Mapping[NodeId, Sequence[ObservedProcess]],
-    prospects: Prospects = NO_PROSPECTS,
+    previews: PolicyPreviews = NO_PREVIEWS,
 ) -> list[Drift]:
-    """Only of nodes that have told what they have, and of orders that are not being carried out."""
+    """Of nodes that have reported their backends, and of backends without a running intent."""
     found: list[Drift] = []
     for state in states:
         if state.backends is None:
             continue
-        for backend, wanted in find_all_desired(state, policies, prospects).items():
-            if wanted.intent is not None and wanted.intent.state.live:
+        for backend, desired in find_all_desired(state, policies, previews).items():
+            if desired.intent is not None and desired.intent.state.live:
                 continue
-            found += _compare(state, backend, wanted, processes.get(state.node.id, ()))
+            found += _compare(state, backend, desired, processes.get(state.node.id, ()))
     return found
 
 
-def _compare(state: NodeBackends, backend: str, wanted: Desired, processes: Sequence[ObservedProcess]) -> list[Drift]:
+def _compare(state: NodeBackends, backend: str, desired: Desired, processes: Sequence[ObservedProcess]) -> list[Drift]:
     def drift(cause: DriftCause, detail: str, process_key: str = "") -> Drift:
         return Drift(
             node_id=state.node.id,
             backend=backend,
             cause=cause,
             detail=detail,
-            on_drift=wanted.on_drift,
+            on_drift=desired.on_drift,
             process_key=process_key,
         )
 
     found = state.find(backend)
-    if wanted.verb is Verb.DELETE:
-        return [drift(DriftCause.EXTRA, f"{found.name} was deleted, and is there")] if found is not None else []
+    if desired.verb is Verb.DELETE:
+        return [drift(DriftCause.EXTRA, f"{found.name} was deleted but is installed")] if found is not None else []
     if found is None:
-        return [drift(DriftCause.MISSING, f"{wanted.spec.name or backend} is not on the node")]
+        return [drift(DriftCause.MISSING, f"{desired.spec.build.name or backend} is not installed")]
     drifts = []
-    digest = wanted.spec.digest
-    if wanted.says_version and digest and found.digest and found.digest != digest:
-        if wanted.spec.name and found.name != wanted.spec.name:
-            drifts.append(drift(DriftCause.WRONG_VARIANT, f"it has {found.name}, not {wanted.spec.name}"))
+    build, digest = desired.spec.build, desired.spec.build.digest
+    if desired.decides_version and digest and found.digest and found.digest != digest:
+        if build.name and found.name != build.name:
+            drifts.append(drift(DriftCause.WRONG_VARIANT, f"{found.name} is installed instead of {build.name}"))
         else:
             has, should = short_digest(found.digest), short_digest(digest)
-            drifts.append(drift(DriftCause.WRONG_VERSION, f"it has {has} of {found.name}, not {should}"))
+            drifts.append(drift(DriftCause.WRONG_VERSION, f"{found.name} is at {has} instead of {should}"))
     if found.digest:
         drifts += [
             drift(
                 DriftCause.OLD_PROCESS,
-                f"{change.process.process_key} runs {short_digest(change.process.digest)}, not the current version",
+                f"{change.process.process_key} runs the old version {short_digest(change.process.digest)}",
                 change.process.process_key,
             )
             for change in plan_replicas(processes, backend=found.name, digest=found.digest)
@@ -118,7 +119,7 @@ def _compare(state: NodeBackends, backend: str, wanted: Desired, processes: Sequ
     return drifts
 
 
-_HEALED = (DriftCause.MISSING, DriftCause.EXTRA, DriftCause.WRONG_VERSION, DriftCause.WRONG_VARIANT)
+_CORRECTABLE = (DriftCause.MISSING, DriftCause.EXTRA, DriftCause.WRONG_VERSION, DriftCause.WRONG_VARIANT)
 
 
 def plan_corrections(
@@ -127,93 +128,94 @@ def plan_corrections(
     *,
     now_ms: int,
     settle_ms: int,
-    patience: Patience = DEFAULT_PATIENCE,
+    exhausted_retry: ExhaustedRetry = DEFAULT_EXHAUSTED_RETRY,
     galleries_changed_ms: int = 0,
 ) -> list[Correction]:
-    """Orders for healthy nodes. What has just ended is left to settle; what failed until its retries were exhausted is
-    tried again after a while, or when something has changed that may help."""
-    heals: list[Correction] = []
+    """For healthy nodes. An intent that has just ended is left alone for `settle_ms`. One whose retries were exhausted
+    is retried after a while, or after a change that may help."""
+    corrections: list[Correction] = []
     for state in states:
         if state.backends is None or state.node.status is not NodeStatus.HEALTHY:
             continue
-        for backend, wanted in find_all_desired(state, policies).items():
-            if wanted.on_drift is not OnDrift.HEAL:
+        for backend, desired in find_all_desired(state, policies).items():
+            if desired.on_drift is not OnDrift.HEAL:
                 continue
-            drifts = [one for one in _compare(state, backend, wanted, ()) if one.cause in _HEALED]
-            if not drifts or not _may_heal(wanted, drifts[0].cause, now_ms=now_ms, settle_ms=settle_ms):
+            drifts = [one for one in _compare(state, backend, desired, ()) if one.cause in _CORRECTABLE]
+            if not drifts or not _may_correct(desired, drifts[0].cause, now_ms=now_ms, settle_ms=settle_ms):
                 continue
-            failed = _failed(wanted)
-            if failed is not None and _is_settled(failed, drifts[0].cause):
+            failed = _failed(desired)
+            if failed is not None and _is_decided(failed, drifts[0].cause):
                 continue
             if failed is not None and not may_retry(
                 failed,
                 state.node,
                 now_ms=now_ms,
-                patience=patience,
+                retry=exhausted_retry,
                 galleries_changed_ms=galleries_changed_ms,
                 changes_version=_changes_version(failed, drifts[0].cause),
             ):
                 continue
-            heals.append(_heal(state, backend, wanted, drifts[0].cause, failed, galleries_changed_ms))
-    return heals
+            corrections.append(_correct(state, backend, desired, drifts[0].cause, failed, galleries_changed_ms))
+    return corrections
 
 
-def _heal(
+def _correct(
     state: NodeBackends,
     backend: str,
-    wanted: Desired,
+    desired: Desired,
     cause: DriftCause,
     failed: Intent | None,
     galleries_changed_ms: int,
 ) -> Correction:
-    verb = Verb.INSTALL if wanted.verb.wants_presence else Verb.DELETE
-    outdated = failed is not None and galleries_changed_ms > (failed.finished_at or 0) and not wanted.spec.is_exact
+    verb = Verb.INSTALL if desired.verb.ensures_presence else Verb.DELETE
+    outdated = failed is not None and galleries_changed_ms > (failed.finished_at or 0) and not desired.spec.is_exact
     final = failed is not None and failed.final and _changes_version(failed, cause)
     return Correction(
         node_id=state.node.id,
         backend=backend,
         verb=failed.verb if failed is not None and _changes_version(failed, cause) else verb,
-        spec=wanted.spec,
-        resolved=wanted.resolved and not outdated and not final,
+        spec=desired.spec,
+        resolved=desired.resolved and not outdated and not final,
         failed_before=failed is not None,
         only_another_version=final,
-        expected_generation=wanted.newest.generation if wanted.newest is not None else None,
-        asked_generation=wanted.generation,
+        expected_generation=desired.newest.generation if desired.newest is not None else None,
+        desired_generation=desired.generation,
     )
 
 
-def _failed(wanted: Desired) -> Intent | None:
-    """The order that holds, where its retries were exhausted."""
-    intent = wanted.intent
-    dead = intent is not None and not wanted.by_policy and intent.state is IntentState.DEAD_LETTERED
+def _failed(desired: Desired) -> Intent | None:
+    """The effective intent, if its retries were exhausted."""
+    intent = desired.intent
+    dead = intent is not None and not desired.by_policy and intent.state is IntentState.DEAD_LETTERED
     return intent if dead else None
 
 
 def _changes_version(failed: Intent, cause: DriftCause) -> bool:
-    """Where the backend is not there at all, it is installed."""
+    """Whether the retry changes the version of an installed backend; a missing one is installed instead."""
     return failed.verb in (Verb.UPGRADE, Verb.ROLLBACK) and cause is not DriftCause.MISSING
 
 
-def _is_settled(failed: Intent, cause: DriftCause) -> bool:
-    """A person named the very version that does not start, or it was only the worker that knew what it would be."""
-    foreign = bool(failed.spec.galleries) and not failed.spec.uris
+def _is_decided(failed: Intent, cause: DriftCause) -> bool:
+    """Whether no other version may be tried: a person named the one that does not start, or only the worker resolves
+    the name."""
+    foreign = bool(failed.spec.galleries) and not failed.spec.build.uris
     return failed.final and _changes_version(failed, cause) and (failed.spec.is_exact or foreign)
 
 
-def _may_heal(wanted: Desired, cause: DriftCause, *, now_ms: int, settle_ms: int) -> bool:
-    newest = wanted.newest
+def _may_correct(desired: Desired, cause: DriftCause, *, now_ms: int, settle_ms: int) -> bool:
+    newest = desired.newest
     if newest is None:
         return True
     if newest.state.live:
-        # Of a disk that was wiped meanwhile nothing can be rolled back; what it is to have is installed instead.
+        # Nothing can be rolled back on a disk that was wiped meanwhile; the desired version is installed instead.
         tried = newest.state is IntentState.PENDING and newest.attempts > 0
         return newest.verb is Verb.ROLLBACK and tried and cause is DriftCause.MISSING
-    return wanted.by_policy or now_ms - (newest.finished_at or 0) >= settle_ms
+    return desired.by_policy or now_ms - (newest.finished_at or 0) >= settle_ms
 
 
 def find_stuck(states: Iterable[NodeBackends]) -> list[Intent]:
-    """Open orders that failed and whose version may exist no more: it was looked up when they were given, and nobody
-    asked for this very one."""
+    """Live intents that failed and whose version may no longer exist: it was looked up when they were created, and no
+    person named this exact version."""
     return [
         intent
         for state in states
@@ -222,7 +224,7 @@ def find_stuck(states: Iterable[NodeBackends]) -> list[Intent]:
         if intent.state is IntentState.PENDING
         and intent.attempts > 0
         and intent.verb in (Verb.INSTALL, Verb.UPGRADE)
-        and intent.spec.digest
-        and intent.spec.uris
+        and intent.spec.build.digest
+        and intent.spec.build.uris
         and not intent.spec.is_exact
     ]

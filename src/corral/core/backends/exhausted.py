@@ -1,4 +1,4 @@
-"""When desired state tries again what failed until its retries were exhausted: what was asked for does not expire."""
+"""When the policy reconciler retries an intent whose retries were exhausted: a desired state does not expire."""
 
 from dataclasses import dataclass
 
@@ -6,23 +6,24 @@ from corral.core.backends.intents import Intent
 from corral.core.nodes.node import Node
 
 FREED_SHARE = 100
-"""Of a disk this part must have become free to be worth another try."""
+"""A retry is worthwhile once a hundredth of the disk has been freed."""
 FREED_BYTES = 1 << 30
-"""The same for a disk of unknown size."""
+"""The same, for a disk of unknown size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class ExhaustedRetry:
     again_after_ms: int
     on_change_after_ms: int
-    """When something has changed that may help."""
+    """After a change that may help."""
 
 
-def patience_of(rest_s: float) -> Patience:
-    return Patience(again_after_ms=int(rest_s * 1000), on_change_after_ms=int(min(60.0, rest_s) * 1000))
+def exhausted_retry(every_s: float) -> ExhaustedRetry:
+    """Retries every `every_s`, and at most a minute after a change that may help."""
+    return ExhaustedRetry(again_after_ms=int(every_s * 1000), on_change_after_ms=int(min(60.0, every_s) * 1000))
 
 
-DEFAULT_PATIENCE = patience_of(3600.0)
+DEFAULT_EXHAUSTED_RETRY = exhausted_retry(3600.0)
 
 
 def may_retry(
@@ -30,28 +31,28 @@ def may_retry(
     node: Node,
     *,
     now_ms: int,
-    patience: Patience,
+    retry: ExhaustedRetry,
     galleries_changed_ms: int,
     changes_version: bool,
 ) -> bool:
-    """`changes_version`: another version serves meanwhile, and each try may interrupt it. Then passing time alone is no
-    reason."""
+    """`changes_version`: another version is serving and each retry may interrupt it, so elapsed time alone is no reason
+    to retry."""
     ended_ms = failed.finished_at or 0
-    if now_ms - ended_ms < patience.on_change_after_ms:
+    if now_ms - ended_ms < retry.on_change_after_ms:
         return False
     came_back = node.presence_since > ended_ms
-    if came_back or galleries_changed_ms > ended_ms or has_room_now(failed, node) or is_better_now(failed, node):
+    if came_back or galleries_changed_ms > ended_ms or has_more_disk(failed, node) or has_lost_condition(failed, node):
         return True
-    return not changes_version and now_ms - ended_ms >= patience.again_after_ms
+    return not changes_version and now_ms - ended_ms >= retry.again_after_ms
 
 
-def is_better_now(failed: Intent, node: Node) -> bool:
-    """A condition that its node had then has ended."""
+def has_lost_condition(failed: Intent, node: Node) -> bool:
+    """Whether a condition that the node had at the failure has ended."""
     return bool(failed.conditions_at_end - {condition.kind for condition in node.conditions})
 
 
-def has_room_now(failed: Intent, node: Node) -> bool:
-    """Its node's disk has become emptier since."""
+def has_more_disk(failed: Intent, node: Node) -> bool:
+    """Whether enough of the node's disk has been freed since the failure."""
     if failed.free_disk_at_end is None or node.available_disk is None:
         return False
     freed = node.available_disk - failed.free_disk_at_end

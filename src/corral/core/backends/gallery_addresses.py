@@ -1,4 +1,4 @@
-"""Where galleries are, as a setting says it: LocalAI's JSON, a list of tables, or `name=address,name=address`."""
+"""Reads the gallery settings: LocalAI's JSON, a list of tables, or `name=address,name=address`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ class GalleryAddress:
     url: str
     mirrors: tuple[str, ...] = ()
     verification: Mapping[str, Any] | None = None
-    """How its images have to be signed, in the gallery's words."""
+    """How its images must be signed, in LocalAI's format."""
 
 
 LOCALAI_BACKEND_GALLERY = GalleryAddress(
@@ -28,7 +28,7 @@ LOCALAI_MODEL_GALLERY = GalleryAddress(
 
 
 def read_gallery_list(value: Any) -> tuple[GalleryAddress, ...]:
-    """Raises ValueError with what is wrong."""
+    """Raises ValueError with the reason."""
     if isinstance(value, str):
         text = value.strip()
         given = _from_json(text) if text.startswith("[") else _from_pairs(text)
@@ -39,7 +39,7 @@ def read_gallery_list(value: Any) -> tuple[GalleryAddress, ...]:
     galleries = tuple(item if isinstance(item, GalleryAddress) else _gallery(item) for item in given)
     names = [gallery.name for gallery in galleries]
     if len(set(names)) < len(names):
-        raise ValueError("two galleries have the same name; a backend is told apart by gallery@name")
+        raise ValueError("two galleries have the same name; rename one, as backends are addressed by gallery@name")
     return galleries
 
 

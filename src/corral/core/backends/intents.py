@@ -1,18 +1,19 @@
-"""An intent: what must be true of one backend on one node, and what becomes of it after each attempt.
+"""An intent: what must be true of one backend on one node, and its next state after each attempt.
 
-pending ──claim──> running ──┬─ observed ───────────────> succeeded
-   ▲                         ├─ unreachable ────────────> pending        attempts kept
-   │                         ├─ no answer in time ──────> unconfirmed  attempts kept
-   └──── back-off ───────────┼─ definite failure ───────> pending, or after the last attempt dead_lettered
+pending ──claim──> running ──┬─ confirmed by a report ──> succeeded
+   ▲                         ├─ undelivered ────────────> pending       attempts kept
+   │                         ├─ no answer in time ──────> unconfirmed   attempts kept
+   └──── back-off ───────────┼─ rejected ───────────────> pending, or dead_lettered after the last attempt
                              └─ cancelled by a person ──> cancelled
-a newer order for the same backend on the same node: superseded, from wherever it is
+A newer intent for the same backend on the same node supersedes it, whatever its state.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
+from corral.core.backends.build import BuildRef, short_digest, version_mark
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend, find_backend
 
@@ -24,12 +25,13 @@ class Verb(StrEnum):
     DELETE = "delete"
 
     @property
-    def wants_presence(self) -> bool:
+    def ensures_presence(self) -> bool:
+        """Whether the backend must be installed afterwards."""
         return self is not Verb.DELETE
 
     @property
     def changes_version(self) -> bool:
-        """Of what may be serving."""
+        """Whether it replaces the version of a backend that may be serving."""
         return self in (Verb.UPGRADE, Verb.ROLLBACK)
 
 
@@ -44,46 +46,37 @@ class IntentState(StrEnum):
 
     @property
     def live(self) -> bool:
+        """Whether it has yet to end."""
         return self in (IntentState.PENDING, IntentState.RUNNING, IntentState.UNCONFIRMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSpec:
-    """All that a request to a worker needs: a retry from this value alone equals the first attempt."""
+    """All that a command to a worker needs: a retry from this value alone equals the first attempt."""
 
     reference: str
-    """What was asked for, as it was asked: `name` or `gallery@name`."""
-    name: str = ""
-    """The build chosen for the node, and its directory there."""
+    """What was requested, as it was written: `name` or `gallery@name`."""
+    build: BuildRef = field(default_factory=BuildRef)
+    """The build for the node. Empty where the name has yet to be looked up."""
     uri: str = ""
     """A source outside the galleries."""
-    alias: str = ""
     galleries: str = ""
     """JSON text, for workers that look names up themselves."""
-    uris: tuple[str, ...] = ()
-    """The resolved source and its mirrors, tags replaced by digests."""
-    digest: str = ""
-    """Of the version that must be there; empty where nobody can know before the bytes have arrived."""
-    version: str = ""
-    sha256: str = ""
-    manifest: str = ""
-    """JSON text: how to start it."""
     force: bool = False
     reason: str = ""
     """Why this build."""
-    left: tuple[str, ...] = ()
-    """Versions that an administrator went back from: digests, and marks of those that have none."""
+    rolled_back_from: tuple[str, ...] = ()
+    """Marks of the versions that an administrator rolled back from."""
 
     @property
     def mark(self) -> str:
-        """Names the version: its digest or, where nobody knows one before the bytes have arrived, what is to be fetched
-        from where."""
-        return self.digest or version_mark(self.version, self.uris[0] if self.uris else self.uri)
+        """Identifies the version, as `BuildRef.mark` does."""
+        return self.build.mark or version_mark(self.build.version, self.uri)
 
     @property
     def is_exact(self) -> bool:
-        """A person named this very version: no other will do."""
-        return bool(self.left) or "@sha256:" in self.uri
+        """Whether a person named this very version, so that no other will do."""
+        return bool(self.rolled_back_from) or "@sha256:" in self.uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +87,6 @@ class Intent:
     verb: Verb
     generation: int
     operation_id: str
-    wave: int
     spec: BackendSpec
     state: IntentState
     newest: bool
@@ -106,26 +98,26 @@ class Intent:
     fence: int
     finished_at: int | None
     free_disk_at_end: int | None = None
-    """Of its node, when it had failed for the last time."""
+    """Free bytes on the node's disk at the last failure."""
     conditions_at_end: frozenset[str] = frozenset()
-    """Kinds of conditions its node had then."""
+    """Kinds of conditions that the node had at the last failure."""
     final: bool = False
-    """It has failed, and what it was for is not tried again unless a person says so."""
+    """It failed, and only a person may retry it."""
 
 
-# What came of an attempt
+# Outcomes of an attempt
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptConfirmed:
-    """The node's report shows what was wanted."""
+    """The node's report shows the desired state."""
 
     digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptUnconfirmed:
-    """Nobody can say yet; most likely the worker is at it."""
+    """The outcome is unknown; most likely the worker is still working on it."""
 
     reason: str
     again_after_s: float
@@ -133,35 +125,35 @@ class AttemptUnconfirmed:
 
 @dataclass(frozen=True, slots=True)
 class AttemptUndelivered:
-    """Definitely nothing was done, and through no fault of the order."""
+    """Definitely nothing was done, for a reason that is not the intent's."""
 
     reason: str
     again_after_s: float
-    nobody_there: bool = False
-    """The bus itself says that the node does not listen."""
+    no_responder: bool = False
+    """The bus reports that nobody listens on the node's subject."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRejected:
-    """The worker tried, or declined, and said why."""
+    """The worker failed or refused, and gave the reason."""
 
     reason: str
     outdated: bool = False
-    """It has seen a newer order than this one, which is the newest we know: ours needs a higher number."""
+    """The worker has accepted a higher generation than this one, which is the newest we know: ours must be raised."""
     final: bool = False
-    """Another attempt would stop again what serves, for a version that does not start: that is a person's decision."""
+    """A retry would again stop a serving version for one that does not start: only a person may decide that."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptCancelled:
-    """A person cancelled it, and the worker has nothing of it running any more."""
+    """A person cancelled it, and the worker no longer runs any of it."""
 
     reason: str
-    untold: bool = False
-    """Except that the worker could not be told: it is away, and is told when it is back."""
+    worker_unreached: bool = False
+    """The node is offline; its worker is told to stop when it is back."""
 
 
-Outcome = AttemptConfirmed | AttemptUnconfirmed | AttemptUndelivered | AttemptRejected | AttemptCancelled
+AttemptOutcome = AttemptConfirmed | AttemptUnconfirmed | AttemptUndelivered | AttemptRejected | AttemptCancelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +165,7 @@ class RetryLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep:
-    """What the row becomes."""
+    """The intent's row after an attempt."""
 
     state: IntentState
     attempts: int
@@ -181,32 +173,32 @@ class NextStep:
     error: str = ""
     digest: str = ""
     failed: bool = False
-    """This attempt did, for good; what only did not get through has not."""
+    """Whether the attempt failed definitely, and not only for want of a connection."""
     higher_generation: bool = False
     node_unhealthy: bool = False
     stop_requested: bool = False
-    """The order has ended, but its worker has yet to be told to stop what it may have begun."""
+    """The intent has ended, but its worker has yet to be told to stop what it may have begun."""
     final: bool = False
 
 
 def retry_delay_s(attempt: int, *, draw: float, limits: RetryLimits) -> float:
-    """Half of it jitter (`draw` in 0..1): nodes that failed together do not come back together, and none at once."""
+    """Half of it is jitter (`draw` in 0..1), so that nodes that failed together do not retry together."""
     longest = min(limits.cap_s, limits.base_s * 2.0 ** min(attempt - 1, 20))
     return longest * (0.5 + 0.5 * draw)
 
 
-def plan_next(intent: Intent, outcome: Outcome, *, draw: float, limits: RetryLimits) -> NextStep:
+def plan_next(intent: Intent, outcome: AttemptOutcome, *, draw: float, limits: RetryLimits) -> NextStep:
     step = NextStep(state=IntentState.PENDING, attempts=intent.attempts)
     match outcome:
         case AttemptConfirmed(digest=digest):
             return replace(step, state=IntentState.SUCCEEDED, digest=digest)
-        case AttemptCancelled(reason=reason, untold=untold):
+        case AttemptCancelled(reason=reason, worker_unreached=worker_unreached):
             error = with_last_error(reason, intent)
-            return replace(step, state=IntentState.CANCELLED, error=error, stop_requested=untold)
+            return replace(step, state=IntentState.CANCELLED, error=error, stop_requested=worker_unreached)
         case AttemptUnconfirmed(reason=reason, again_after_s=wait_s):
             return replace(step, state=IntentState.UNCONFIRMED, due_in_s=wait_s, error=reason)
-        case AttemptUndelivered(reason=reason, again_after_s=wait_s, nobody_there=nobody_there):
-            return replace(step, due_in_s=wait_s, error=reason, node_unhealthy=nobody_there)
+        case AttemptUndelivered(reason=reason, again_after_s=wait_s, no_responder=no_responder):
+            return replace(step, due_in_s=wait_s, error=reason, node_unhealthy=no_responder)
         case AttemptRejected(reason=reason, outdated=outdated, final=final):
             step = replace(step, attempts=intent.attempts + 1, error=reason, failed=True)
             if final or step.attempts >= limits.attempts:
@@ -218,40 +210,32 @@ def plan_next(intent: Intent, outcome: Outcome, *, draw: float, limits: RetryLim
 
 
 def with_last_error(reason: str, intent: Intent) -> str:
-    """Of an order that is called off: what kept it from being done is not forgotten."""
+    """The reason for a cancellation, with the last failure of the cancelled intent."""
     if not intent.attempts or not intent.last_error:
         return reason
     times = "once" if intent.attempts == 1 else f"{intent.attempts} times"
     return f"{reason}; it had failed {times}: {intent.last_error}"
 
 
-def missing_of(intent: Intent, backends: Iterable[ObservedBackend], *, answered: bool) -> str | None:
-    """What the node's own table lacks of what was wanted; None when it shows all of it.
+def find_missing(intent: Intent, backends: Iterable[ObservedBackend], *, answered: bool) -> str | None:
+    """What the node's report lacks of the desired state; None when nothing is missing.
 
-    `answered`: the worker has just said that this very order is done. Without its word an order is only taken as done
-    where nothing else can have made it look so: that a backend is there proves an install, not an upgrade."""
-    found = find_backend(backends, intent.spec.name, intent.backend)
+    `answered`: the worker has just confirmed this very intent. Without its answer an intent counts as done only if
+    nothing else can explain the report: an installed backend proves an install, not an upgrade."""
+    found = find_backend(backends, intent.spec.build.name, intent.backend)
     if intent.verb is Verb.DELETE:
         if found is None:
-            return None if answered else "nobody has said that the delete was carried out"
-        return f"{found.name} is still on the node"
+            return None if answered else "the worker has not confirmed the delete"
+        return f"{found.name} is still installed"
     if found is None or (found.problem and not found.digest):
-        return f"{intent.spec.name or intent.backend} is not on the node" + (f": {found.problem}" if found else "")
-    wanted = intent.spec.digest
-    if wanted and found.digest and found.digest != wanted:
-        return f"the node has {short_digest(found.digest)} of {found.name}, not {short_digest(wanted)}"
+        return f"{intent.spec.build.name or intent.backend} is not installed" + (f": {found.problem}" if found else "")
+    digest = intent.spec.build.digest
+    if digest and found.digest and found.digest != digest:
+        return f"{found.name} is at {short_digest(found.digest)} instead of {short_digest(digest)}"
     if answered or found.generation == intent.generation:
         return None
     if intent.verb is Verb.INSTALL and not intent.spec.force:
         return None
-    if wanted and found.digest == wanted and not intent.spec.force:
+    if digest and found.digest == digest and not intent.spec.force:
         return None
-    return f"{found.name} is on the node, but nothing shows that the {intent.verb} was carried out"
-
-
-def version_mark(version: str, uri: str) -> str:
-    return f"{version} at {uri}" if uri else ""
-
-
-def short_digest(digest: str) -> str:
-    return digest[:19] if digest.startswith("sha256:") else digest
+    return f"{found.name} is installed, but nothing shows that the {intent.verb} was carried out"

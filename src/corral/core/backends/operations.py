@@ -1,13 +1,14 @@
-"""An operation: what a person asked for, and how far each node is. Many nodes' states make one."""
+"""An operation: one requested change, with its progress on every node. Its state follows from the nodes' states."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from corral.core.backends.intents import BackendSpec, IntentState, NextStep, Verb
 from corral.core.backends.policies import PolicyChange
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Skipped, Target
+from corral.core.transfer import TransferProgress
 
 
 class NodeProgressStatus(StrEnum):
@@ -21,7 +22,7 @@ class NodeProgressStatus(StrEnum):
 
     @property
     def settled(self) -> bool:
-        """Nothing more happens by itself."""
+        """Whether nothing more happens automatically."""
         return self in (
             NodeProgressStatus.SUCCESS,
             NodeProgressStatus.NOT_APPLICABLE,
@@ -29,7 +30,7 @@ class NodeProgressStatus(StrEnum):
         )
 
 
-_UNDER_WAY: Mapping[str, str] = {
+_RUNNING: Mapping[str, str] = {
     Verb.INSTALL: "being installed",
     Verb.UPGRADE: "being upgraded",
     Verb.ROLLBACK: "being rolled back",
@@ -38,8 +39,8 @@ _UNDER_WAY: Mapping[str, str] = {
 
 
 def describe_running(verb: str) -> str:
-    """For people; as a status, everything that is under way is `downloading`, as it is with LocalAI."""
-    return _UNDER_WAY.get(verb, "under way")
+    """For people. As a status, everything in progress is `downloading`, as it is with LocalAI."""
+    return _RUNNING.get(verb, "in progress")
 
 
 class OperationState(StrEnum):
@@ -55,14 +56,9 @@ class NodeProgress:
     node_name: str
     status: NodeProgressStatus
     error: str = ""
-    phase: str = ""
-    file_name: str = ""
-    bytes_done: int | None = None
-    bytes_total: int | None = None
-    percentage: float = 0.0
-    rate_bytes_per_s: float | None = None
-    eta_s: float | None = None
+    transfer: TransferProgress = field(default_factory=TransferProgress)
     sequence: int = 0
+    """Of the message that `transfer` came with."""
     variant: str = ""
     digest: str = ""
     attempts: int = 0
@@ -70,7 +66,7 @@ class NodeProgress:
 
     @property
     def has_failed(self) -> bool:
-        """At its last attempt, also while the next one is being made."""
+        """Whether its last attempt failed, also while the next one is running."""
         if self.status is NodeProgressStatus.ERROR:
             return True
         return self.status is NodeProgressStatus.DOWNLOADING and self.attempts > 0 and bool(self.error)
@@ -83,12 +79,12 @@ class Operation:
     backend: str
     reference: str
     node_id: str | None
-    """Of an operation on one node only."""
+    """The only node of the operation, if it has just one."""
     target: Target
     generation: int
     actor: str
     cause: str
-    """Who wanted it: `request`, or the controller, by a `policy`."""
+    """`request` by a person, or `policy` by the policy reconciler."""
     state: OperationState
     cancel_requested: bool
     error: str
@@ -100,15 +96,15 @@ class Operation:
 
     @property
     def percentage(self) -> float:
-        """Of the nodes that take part."""
+        """The average of the nodes that take part."""
         if self.state is OperationState.COMPLETED:
             return 100.0
         counted = [node for node in self.nodes if node.status is not NodeProgressStatus.NOT_APPLICABLE]
-        return sum(node.percentage for node in counted) / len(counted) if counted else 0.0
+        return sum(node.transfer.percentage for node in counted) / len(counted) if counted else 0.0
 
     @property
     def is_retrying(self) -> bool:
-        """All that is left of it has failed, and is tried again by itself."""
+        """Whether all remaining nodes have failed and are retried automatically."""
         if self.state is not OperationState.RUNNING or self.cancel_requested:
             return False
         left = [node for node in self.nodes if not node.status.settled]
@@ -116,34 +112,34 @@ class Operation:
 
     @property
     def next_attempt_at(self) -> int | None:
-        """The first one of those that failed."""
+        """The earliest retry of a failed node."""
         return min((node.next_attempt_at for node in self.nodes if node.next_attempt_at is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewIntent:
-    """One node's part of an operation that is about to be admitted."""
+    """One node's part of an operation that is about to be created."""
 
     node_id: NodeId
     node_name: str
     backend: str
     spec: BackendSpec
-    wave: int = 0
-    only_if_wanted: bool = False
-    """Of a delete where nothing is known to be: given only if an order to have it came in the meantime."""
+    only_if_desired: bool = False
+    """For a delete where nothing is installed: created only if an intent to install it came in the meantime."""
     expected_generation: int | None = None
-    """Of an order nobody asked for: the newest wish it was planned on. Another one since then, and it is not given."""
-    asked_generation: int | None = None
-    """And of the wish itself: one that excludes it, under another name, and is newer goes before it."""
+    """For a correction: the newest generation it was planned on. It is not created if there is a newer one."""
+    desired_generation: int | None = None
+    """For a correction: the generation of the desired state. A newer one that excludes it, under another name, takes
+    precedence."""
     note: str = ""
-    """What people should know of it."""
+    """Shown to people with the intent."""
     verb: Verb | None = None
-    """Where it is another one than the operation's: an upgrade installs where the backend was still to come."""
+    """If it differs from the operation's: an upgrade installs where the first install has not finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Everything that admitting an operation writes, decided before."""
+    """Everything that creating an operation writes, decided beforehand."""
 
     id: str
     verb: Verb
@@ -151,20 +147,19 @@ class Admission:
     reference: str
     target: Target
     actor: str
-    orders: tuple[NewIntent, ...]
+    intents: tuple[NewIntent, ...]
     skipped: tuple[Skipped, ...] = ()
     node_id: str | None = None
     cause: str = "request"
     policy: PolicyChange | None = None
     holds: tuple[BackendSpec, ...] = ()
-    """Of a rollback for more than named nodes: what machines get that come later, for each build."""
+    """For a rollback without named nodes: what nodes get that join later, for each build."""
     idempotency_key: str | None = None
     request_hash: str = ""
-    plan: str = ""
 
 
 def status_after(step: NextStep) -> NodeProgressStatus:
-    """What people see of a node after an attempt."""
+    """The status that people see of a node after an attempt."""
     match step.state:
         case IntentState.SUCCEEDED:
             return NodeProgressStatus.SUCCESS
@@ -183,9 +178,9 @@ def status_after(step: NextStep) -> NodeProgressStatus:
 def conclude(
     nodes: Iterable[NodeProgress], *, verb: Verb, cancel_requested: bool, holds: bool
 ) -> tuple[OperationState, str]:
-    """The end of an operation none of whose orders is open any more, and why it ended so.
+    """The final state of an operation without live intents, and its error.
 
-    `holds`: it set a policy, which will be carried out on machines that come later."""
+    `holds`: it set a policy, which also applies to nodes that join later."""
     nodes = list(nodes)
     by_status: Mapping[NodeProgressStatus, list[NodeProgress]] = {
         status: [node for node in nodes if node.status is status] for status in NodeProgressStatus

@@ -1,4 +1,4 @@
-"""What must hold on every node a selector fits, now and for machines that come later."""
+"""Policies: the desired state of a backend on every node that a selector matches, also on nodes that join later."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ class Ensure(StrEnum):
 
 class OnDrift(StrEnum):
     HEAL = "heal"
-    """Mend what differs, and give it to machines that come."""
+    """Correct drift, and install on nodes that join later."""
     REPORT = "report"
-    """Show it, and touch nothing."""
+    """Show drift, and change nothing."""
     FREEZE = "freeze"
-    """As report; and nobody upgrades it before the policy says otherwise."""
+    """As report, and reject upgrades as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChange:
-    """What an operation makes of the policies."""
+    """The policy that an operation creates or replaces."""
 
     selector: Mapping[str, str]
     ensure: Ensure
     spec: BackendSpec
     on_drift: OnDrift | None = None
-    """None keeps what the policy said before, or heals."""
+    """None keeps the previous setting; a new policy corrects drift."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,8 @@ class Policy:
 
 
 def policy_for(node: Node, backend: str, policies: Iterable[Policy]) -> Policy | None:
-    """The newest that fits: who asks later knows better."""
+    """The newest policy for the backend that matches the node."""
     if not takes_backends(node):
         return None
-    fitting = [policy for policy in policies if policy.backend == backend and matches(node, policy.selector)]
-    return max(fitting, key=lambda policy: policy.generation, default=None)
+    matching = [policy for policy in policies if policy.backend == backend and matches(node, policy.selector)]
+    return max(matching, key=lambda policy: policy.generation, default=None)

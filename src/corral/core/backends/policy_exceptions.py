@@ -1,11 +1,11 @@
-"""Machines that a policy is for and does not hold on: something else was asked for there since, or nothing fits."""
+"""Policy exceptions: matching nodes to which a policy does not apply, due to a newer request or for want of a build."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.desired import Desired, Prospects, find_all_desired, find_conflict, find_desired
+from corral.core.backends.desired import Desired, PolicyPreviews, find_all_desired, find_conflict, find_desired
 from corral.core.backends.intents import Intent, IntentState, Verb
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Ensure, Policy, policy_for
@@ -19,7 +19,7 @@ class ExceptionCause(StrEnum):
     DELETED = "deleted"
     INSTALLED = "installed"
     CALLED_OFF = "called_off"
-    """What the policy itself would order; nothing is done for it before somebody asks again."""
+    """The policy's own intent was cancelled; nothing happens until it is requested again."""
     NO_BUILD = "no_build"
 
 
@@ -29,28 +29,28 @@ class PolicyException:
     node_name: str
     cause: ExceptionCause
     backend: str
-    """As it was deleted or installed: a family, or one build."""
+    """The name that was deleted or installed: a family, or one build."""
     verb: Verb | None = None
-    """Of the order that was called off."""
+    """Of the cancelled intent."""
     done: bool = True
-    """What was asked for was also carried out."""
+    """Whether the newer intent has succeeded."""
     operation_id: str = ""
-    """By which it was asked for."""
+    """The operation that requested it."""
     ended_at: int | None = None
-    """When that was called off."""
+    """When it was cancelled."""
     reason: str = ""
 
 
 def find_exceptions(
-    states: Iterable[NodeBackends], policies: Sequence[Policy], prospects: Prospects
+    states: Iterable[NodeBackends], policies: Sequence[Policy], previews: PolicyPreviews
 ) -> dict[str, list[PolicyException]]:
-    """By policy, in the order of the nodes' names."""
+    """By policy, sorted by the nodes' names."""
     found: dict[str, list[PolicyException]] = {}
     for state in sorted(states, key=lambda state: state.node.name):
-        fitting = [one for one in policies if takes_backends(state.node) and matches(state.node, one.selector)]
-        wants = find_all_desired(state, policies, prospects) if fitting else {}
-        for policy in fitting:
-            exception = _find_exception(policy, state, policies, prospects, wants)
+        matching = [one for one in policies if takes_backends(state.node) and matches(state.node, one.selector)]
+        all_desired = find_all_desired(state, policies, previews) if matching else {}
+        for policy in matching:
+            exception = _find_exception(policy, state, policies, previews, all_desired)
             if exception is not None:
                 found.setdefault(policy.id, []).append(exception)
     return found
@@ -60,44 +60,46 @@ def _find_exception(
     policy: Policy,
     state: NodeBackends,
     policies: Sequence[Policy],
-    prospects: Prospects,
-    wants: Mapping[str, Desired],
+    previews: PolicyPreviews,
+    all_desired: Mapping[str, Desired],
 ) -> PolicyException | None:
     present = policy.ensure is Ensure.PRESENT
-    if present and any(one.verb.wants_presence and policy.backend in one.names for one in wants.values()):
+    if present and any(one.verb.ensures_presence and policy.backend in one.names for one in all_desired.values()):
         return None
-    wanted = find_desired(state, policy.backend, policies, prospects)
-    if wanted is None:
-        return _why_nothing(policy, state, policies, prospects, wants)
-    if wanted.verb.wants_presence is not present:
-        return _because_of(policy.backend, wanted, state, policies)
-    rival = None if policy.backend in wants else find_conflict(wants, wanted.verb, wanted.names, wanted.generation)
-    return _because_of(rival, wants[rival], state, policies) if rival is not None else None
+    desired = find_desired(state, policy.backend, policies, previews)
+    if desired is None:
+        return _why_nothing(policy, state, policies, previews, all_desired)
+    if desired.verb.ensures_presence is not present:
+        return _because_of(policy.backend, desired, state, policies)
+    if policy.backend in all_desired:
+        return None
+    conflict = find_conflict(all_desired, desired.verb, desired.names, desired.generation)
+    return _because_of(conflict, all_desired[conflict], state, policies) if conflict is not None else None
 
 
 def _why_nothing(
     policy: Policy,
     state: NodeBackends,
     policies: Sequence[Policy],
-    prospects: Prospects,
-    wants: Mapping[str, Desired],
+    previews: PolicyPreviews,
+    all_desired: Mapping[str, Desired],
 ) -> PolicyException | None:
-    """Under the policy's own name nothing is wanted of the node."""
+    """Why nothing is desired of the node under the policy's own name."""
     node, last = state.node, state.newest.get(policy.backend)
-    prospect = prospects.get((policy.backend, node.id))
-    if isinstance(prospect, Unfit):
+    preview = previews.get((policy.backend, node.id))
+    if isinstance(preview, Unfit):
         return PolicyException(
             node_id=node.id,
             node_name=node.name,
             cause=ExceptionCause.NO_BUILD,
             backend=policy.backend,
-            reason=prospect.reason,
+            reason=preview.reason,
         )
     if last is None:
         return None
-    rival = find_conflict(wants, last.verb, names_in(last.backend, last.spec), last.generation)
-    if rival is not None:
-        return _because_of(rival, wants[rival], state, policies)
+    conflict = find_conflict(all_desired, last.verb, names_in(last.backend, last.spec), last.generation)
+    if conflict is not None:
+        return _because_of(conflict, all_desired[conflict], state, policies)
     return PolicyException(
         node_id=node.id,
         node_name=node.name,
@@ -111,13 +113,13 @@ def _why_nothing(
     )
 
 
-def _because_of(backend: str, wanted: Desired, state: NodeBackends, policies: Sequence[Policy]) -> PolicyException:
-    asked = policy_for(state.node, backend, policies) if wanted.by_policy else wanted.intent
+def _because_of(backend: str, desired: Desired, state: NodeBackends, policies: Sequence[Policy]) -> PolicyException:
+    requested = policy_for(state.node, backend, policies) if desired.by_policy else desired.intent
     return PolicyException(
         node_id=state.node.id,
         node_name=state.node.name,
-        cause=ExceptionCause.INSTALLED if wanted.verb.wants_presence else ExceptionCause.DELETED,
+        cause=ExceptionCause.INSTALLED if desired.verb.ensures_presence else ExceptionCause.DELETED,
         backend=backend,
-        done=not isinstance(asked, Intent) or asked.state is IntentState.SUCCEEDED,
-        operation_id=asked.operation_id if asked is not None else "",
+        done=not isinstance(requested, Intent) or requested.state is IntentState.SUCCEEDED,
+        operation_id=requested.operation_id if requested is not None else "",
     )

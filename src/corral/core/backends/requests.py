@@ -1,4 +1,4 @@
-"""What can be asked of the fleet."""
+"""What a person can request of the fleet."""
 
 from dataclasses import dataclass, field
 
@@ -7,15 +7,15 @@ from corral.core.nodes.targets import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstallIntent:
+class RequestedInstall:
     reference: str = ""
-    """A gallery's name: `name` or `gallery@name`."""
+    """A gallery entry: `name` or `gallery@name`."""
     uri: str = ""
-    """A location outside the galleries; then `name` is what it is called."""
+    """A source outside the galleries; `name` is then the backend's name."""
     name: str = ""
     alias: str = ""
     galleries: str = ""
-    """JSON text: look the name up there, instead of in the galleries that are set."""
+    """JSON text: galleries to look the name up in, instead of the configured ones."""
     force: bool = False
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
@@ -23,25 +23,25 @@ class InstallIntent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradeIntent:
+class RequestedUpgrade:
     reference: str
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
     skip_rolled_back: bool = False
-    """Leave nodes alone that were rolled back from the very version they would get."""
+    """Skip nodes that were rolled back from the very version they would get."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteIntent:
+class RequestedDelete:
     reference: str
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackIntent:
+class RequestedRollback:
     reference: str
     to: str | None = None
-    """A digest; without it the version before."""
+    """A digest. None means the previous version."""
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None

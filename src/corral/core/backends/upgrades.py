@@ -1,39 +1,25 @@
-"""Which nodes lag behind what the galleries offer, and which have something else than they should."""
+"""Upgrades: which nodes have another build or version than the galleries offer them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from corral.core.backends.intents import version_mark
+from corral.core.backends.build import BuildRef
 from corral.core.backends.planning import NodeBackends
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
-    """The build the galleries offer to one node now."""
-
-    variant: str
-    digest: str
-    version: str
-    uris: tuple[str, ...] = ()
-
-    @property
-    def mark(self) -> str:
-        return self.digest or version_mark(self.version, self.uris[0] if self.uris else "")
-
-
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nobody can tell whether there is something newer."""
+    """Why it is unknown whether a newer version exists."""
 
     reason: str
-    passing: bool = False
-    """It may be known when asked again."""
+    transient: bool = False
+    """Whether a later lookup may find out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lagging:
+class OutdatedNode:
     node_id: NodeId
     node_name: str
     version: str
@@ -43,13 +29,13 @@ class Lagging:
     cause: str
     """`wrong_version` or `wrong_variant`."""
     rolled_back: bool = False
-    """From the very version that is available: an upgrade of everything leaves it alone."""
+    """Whether the node was rolled back from the available version: an upgrade of everything skips it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
     backend: str
-    nodes: tuple[Lagging, ...]
+    nodes: tuple[OutdatedNode, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,21 +45,21 @@ class Unchecked:
     reason: str
 
 
-Offers = Mapping[tuple[str, NodeId], Offered | Unknown]
-"""By backend and node."""
+Offers = Mapping[tuple[str, NodeId], BuildRef | Unknown]
+"""By backend and node: the build that the galleries offer."""
 
 
 def find_upgrades(states: Iterable[NodeBackends], offers: Offers) -> dict[str, Upgrade]:
-    lagging: dict[str, list[Lagging]] = {}
+    outdated: dict[str, list[OutdatedNode]] = {}
     for state, backend, offered in _pairs(states, offers):
         one = _compare(state, backend, offered)
-        if isinstance(one, Lagging):
-            lagging.setdefault(backend, []).append(one)
-    return {backend: Upgrade(backend=backend, nodes=tuple(nodes)) for backend, nodes in sorted(lagging.items())}
+        if isinstance(one, OutdatedNode):
+            outdated.setdefault(backend, []).append(one)
+    return {backend: Upgrade(backend=backend, nodes=tuple(nodes)) for backend, nodes in sorted(outdated.items())}
 
 
 def find_unchecked(states: Iterable[NodeBackends], offers: Offers) -> dict[str, list[Unchecked]]:
-    """By backend: nodes of which nobody can tell whether there is something newer, and why."""
+    """By backend: nodes for which it is unknown whether a newer version exists, and why."""
     found: dict[str, list[Unchecked]] = {}
     for state, backend, offered in _pairs(states, offers):
         one = _compare(state, backend, offered)
@@ -83,25 +69,25 @@ def find_unchecked(states: Iterable[NodeBackends], offers: Offers) -> dict[str, 
     return dict(sorted(found.items()))
 
 
-def _pairs(states: Iterable[NodeBackends], offers: Offers) -> Iterator[tuple[NodeBackends, str, Offered | Unknown]]:
+def _pairs(states: Iterable[NodeBackends], offers: Offers) -> Iterator[tuple[NodeBackends, str, BuildRef | Unknown]]:
     by_id = {state.node.id: state for state in states}
     for (backend, node_id), offered in offers.items():
         if node_id in by_id:
             yield by_id[node_id], backend, offered
 
 
-def _compare(state: NodeBackends, backend: str, offered: Offered | Unknown) -> Lagging | Unknown | None:
-    """None where the node has what is offered."""
+def _compare(state: NodeBackends, backend: str, offered: BuildRef | Unknown) -> OutdatedNode | Unknown | None:
+    """None if the node has the offered build."""
     found = state.find(backend)
     if found is None or isinstance(offered, Unknown):
         return offered if found is not None and isinstance(offered, Unknown) else None
-    differs = _differs(found, offered, tells_version=state.node.key_hash is not None)
-    other_build = found.name != offered.variant
+    differs = _differs(found, offered, reports_version=state.node.speaks_corral)
+    other_build = found.name != offered.name
     if differs is not True:
-        known_by_it = found.alias == offered.variant or not found.digest
-        if not other_build or known_by_it:
+        same_build = found.alias == offered.name or not found.digest
+        if not other_build or same_build:
             return differs or None
-    return Lagging(
+    return OutdatedNode(
         node_id=state.node.id,
         node_name=state.node.name,
         version=found.version,
@@ -113,31 +99,31 @@ def _compare(state: NodeBackends, backend: str, offered: Offered | Unknown) -> L
     )
 
 
-def _differs(found: ObservedBackend, offered: Offered, *, tells_version: bool) -> bool | Unknown:
-    """By digest where both have one; else by what the gallery's entry says: its version and its address.
+def _differs(found: ObservedBackend, offered: BuildRef, *, reports_version: bool) -> bool | Unknown:
+    """By digest if both are known, otherwise by version and source of the gallery's entry.
 
-    `tells_version`: a node that tells no version was given none."""
+    `reports_version`: if the node of such a worker reports no version, it was given none."""
     if offered.digest and found.digest:
         return offered.digest != found.digest
-    if found.version and offered.version and (found.version != offered.version or not tells_version):
+    if found.version and offered.version and (found.version != offered.version or not reports_version):
         return found.version != offered.version
-    if not tells_version:
-        return Unknown("the node tells neither a version nor a digest that could be compared")
+    if not reports_version:
+        return Unknown("the node reports neither a version nor a digest to compare")
     moved = bool(found.uri and offered.uris) and found.uri not in offered.uris
     if moved or bool(found.version) != bool(offered.version):
         return True
-    if found.version or _says_version(found.uri):
+    if found.version or _names_version(found.uri):
         return False
-    return Unknown(f"neither its gallery nor {found.uri or 'its source'} tells a version or a digest")
+    return Unknown(f"neither its gallery nor {found.uri or 'its source'} names a version or a digest")
 
 
-def _says_version(uri: str) -> bool:
-    """A package of PyPI never changes once it is published."""
+def _names_version(uri: str) -> bool:
+    """Whether the source is immutable: a PyPI package never changes once it is published."""
     return uri.startswith("pypi://") and "==" in uri
 
 
 def installed_names(states: Iterable[NodeBackends]) -> dict[str, list[NodeBackends]]:
-    """Every backend that is on some node, under the name its orders have there."""
+    """By the name of their intents: every installed backend, with the nodes that have it."""
     found: dict[str, list[NodeBackends]] = {}
     for state in states:
         keys = {

@@ -1,5 +1,5 @@
-"""Which concrete entry a backend name means on a machine of a given capability. The rules are LocalAI's, so that a
-gallery means the same to both; what Corral adds is the reason, and a way out when the rules say no."""
+"""Which concrete gallery entry a backend's name means on a node of a given capability. The rules are LocalAI's, so that
+a gallery means the same to both. Corral adds the reason, and an alternative where no entry fits."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from typing import Protocol, TypeVar
 from corral.core.errors import CorralError
 
 ANY_CAPABILITY = "disable"
-"""Switches the compatibility test off, as in LocalAI."""
+"""Disables the compatibility check, as in LocalAI."""
 
 
 class Variant(Protocol):
-    """What the rules look at in a gallery entry."""
+    """The fields of a gallery entry that the rules use."""
 
     @property
     def name(self) -> str: ...
@@ -27,7 +27,7 @@ Entry = TypeVar("Entry", bound=Variant)
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The concrete entry's name, and why it is that one."""
+    """The concrete entry's name, and why it was chosen."""
 
     name: str
     reason: str
@@ -35,7 +35,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """No entry fits. `instead` names one of the same family that would, if there is one."""
+    """No entry fits. `instead` names an entry of the same family that does, if there is one."""
 
     reason: str
     instead: str | None = None
@@ -43,7 +43,7 @@ class Unfit:
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
-    """Nobody can tell now: its source is away, and what it meant before is not known."""
+    """Unknown for now: the source cannot be reached, and no earlier answer is stored."""
 
     error: CorralError
 
@@ -56,7 +56,7 @@ def is_meta(entry: Variant) -> bool:
 
 
 def index_by_name(entries: Iterable[Entry]) -> dict[str, Entry]:
-    """Lookup is case-insensitive and the first entry of a name wins."""
+    """By lower-case name; the first entry of a name wins."""
     found: dict[str, Entry] = {}
     for entry in entries:
         found.setdefault(entry.name.lower(), entry)
@@ -64,7 +64,7 @@ def index_by_name(entries: Iterable[Entry]) -> dict[str, Entry]:
 
 
 def pick_capability(capabilities: Mapping[str, str], capability: str) -> str | None:
-    """The key of a capability map that applies: the node's own, else `default`, else `cpu`. No other kinship."""
+    """The key of a capability map that applies: the node's own, else `default`, else `cpu`."""
     for key in (capability, "default", "cpu"):
         if key in capabilities:
             return key
@@ -72,7 +72,7 @@ def pick_capability(capabilities: Mapping[str, str], capability: str) -> str | N
 
 
 def needed_capability(name: str, uri: str) -> tuple[str, str] | None:
-    """What a concrete entry demands, told from its name and address: the word that shows it and what it stands for."""
+    """The capability a concrete entry requires, by its name and source: the word that shows it, and the capability."""
     text = f"{name} {uri}".lower()
     for words, need in (
         (("darwin", "mlx", "metal"), "metal"),
@@ -106,14 +106,14 @@ def resolve_variant(
     by_name: Mapping[str, Variant], name: str, capability: str, *, substitute: bool = False
 ) -> Resolution:
     """The concrete entry for `name`, which may be written `gallery@name`. With `substitute`, a concrete entry that
-    does not fit is replaced by its family's entry for this node instead of being refused."""
+    does not fit is replaced by its family's entry for this node instead of being rejected."""
     entry = by_name.get(name.partition("@")[2].lower() or name.lower()) or by_name.get(name.lower())
     if entry is None:
         return Unfit(f"No gallery has a backend named {name}")
     if is_meta(entry):
         return _from_map(by_name, entry, capability)
     if is_compatible(entry.name, entry.uri, capability):
-        return Chosen(entry.name, f"{entry.name} was asked for by name, and it fits a node that is {capability}")
+        return Chosen(entry.name, f"{entry.name} was requested by name and fits this node ({capability})")
     return _misfit(by_name, entry, capability, substitute=substitute)
 
 
@@ -121,28 +121,29 @@ def _from_map(by_name: Mapping[str, Variant], meta: Variant, capability: str) ->
     key = pick_capability(meta.capabilities, capability)
     if key is None:
         offered = ", ".join(sorted(meta.capabilities))
-        return Unfit(f"{meta.name} has no variant for {capability}; it has some for {offered}")
+        return Unfit(f"{meta.name} has no variant for {capability}; it has variants for {offered}")
     target = by_name.get(meta.capabilities[key].lower())
     if target is None:
-        return Unfit(f"{meta.name} names {meta.capabilities[key]} for {key}, but no gallery has that entry")
+        return Unfit(f"{meta.name} maps {key} to {meta.capabilities[key]}, but no gallery has that entry")
     if key == capability:
-        return Chosen(target.name, f"this node is {capability}, so {target.name}")
-    return Chosen(target.name, f"{meta.name} has nothing for {capability}, so its {key} variant, {target.name}")
+        return Chosen(target.name, f"{target.name} is the variant for {capability}")
+    return Chosen(target.name, f"{meta.name} has no variant for {capability}; {target.name} is its variant for {key}")
 
 
 def _misfit(by_name: Mapping[str, Variant], entry: Variant, capability: str, *, substitute: bool) -> Resolution:
-    wanted = _own_capability(entry) or "another kind of machine"
+    required = _own_capability(entry) or "other hardware"
     instead = _from_map(by_name, entry, capability) if entry.capabilities else Unfit("")
     fits = isinstance(instead, Chosen) and is_compatible(instead.name, by_name[instead.name.lower()].uri, capability)
     if not fits or not isinstance(instead, Chosen):
-        return Unfit(f"{entry.name} is for {wanted}; this node is {capability}, and nothing of its family fits")
+        return Unfit(f"{entry.name} requires {required}, but this node is {capability}, and no other variant fits")
     if substitute:
-        return Chosen(instead.name, f"{wanted} wanted; this node is {capability}, so {instead.name}")
-    return Unfit(f"{entry.name} is for {wanted}; this node is {capability}. {instead.name} would fit", instead.name)
+        reason = f"{instead.name} replaces {entry.name}, which requires {required}: this node is {capability}"
+        return Chosen(instead.name, reason)
+    return Unfit(f"{entry.name} requires {required}, but this node is {capability}. {instead.name} fits", instead.name)
 
 
 def _own_capability(entry: Variant) -> str | None:
-    """Under which key a concrete entry stands in its own family's map; the most telling one if there are several."""
+    """The key of a concrete entry in its own family's map; the most specific one if there are several."""
     keys = [key for key, target in entry.capabilities.items() if target.lower() == entry.name.lower()]
     if keys:
         return max(keys, key=len)
@@ -153,7 +154,7 @@ def _own_capability(entry: Variant) -> str | None:
 def resolve_for_nodes(
     by_name: Mapping[str, Variant], name: str, capabilities: Mapping[str, str], *, substitute: bool = False
 ) -> dict[str, Resolution]:
-    """One resolution per node id, so that a node no variant fits is told so before anything is sent to it."""
+    """One resolution per node id, so that a node without a fitting variant is known before anything is sent to it."""
     by_capability = {
         capability: resolve_variant(by_name, name, capability, substitute=substitute)
         for capability in set(capabilities.values())

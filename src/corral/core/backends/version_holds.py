@@ -1,4 +1,4 @@
-"""What a rollback of the fleet means for machines that come later, or lose their disks."""
+"""Version holds: after a rollback of the fleet, nodes that join later or lose their disk get the same version."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from corral.core.nodes.targets import takes_backends
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionHold:
-    """One build's version on every node a selector fits, until a person asks for a newer one."""
+    """One version of a build for every node that a selector matches, until a person requests an upgrade."""
 
     backend: str
     selector: Mapping[str, str]
     spec: BackendSpec
-    """Which version, and how it is got; `left` are those that were rolled back from."""
+    """The version and its source; `rolled_back_from` lists the versions to avoid."""
     generation: int
     operation_id: str
 
 
-def hold_for(node: Node, variant: str, holds: Iterable[VersionHold]) -> BackendSpec | None:
-    """The newest that fits."""
+def hold_for(node: Node, build: str, holds: Iterable[VersionHold]) -> BackendSpec | None:
+    """The newest hold for the build that matches the node."""
     if not takes_backends(node):
         return None
-    fitting = [hold for hold in holds if hold.spec.name == variant and matches(node, hold.selector)]
-    newest = max(fitting, key=lambda hold: hold.generation, default=None)
+    matching = [hold for hold in holds if hold.spec.build.name == build and matches(node, hold.selector)]
+    newest = max(matching, key=lambda hold: hold.generation, default=None)
     return newest.spec if newest is not None else None

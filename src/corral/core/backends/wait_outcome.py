@@ -1,4 +1,4 @@
-"""How an operation stands for somebody who waits for it: whether waiting on makes sense, and what came of it."""
+"""The outcome of an operation for a client that waits: whether to wait on, and how it ended."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -6,38 +6,41 @@ from enum import Enum
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStand:
+class WaitedNode:
     node_id: str
     status: str
-    """As the API tells it: queued, downloading, running_on_worker, success, error, not_applicable, cancelled."""
+    """As in the API: queued, downloading, running_on_worker, success, error, not_applicable, cancelled."""
 
 
-class Outcome(Enum):
-    GOING_ON = "going on"
+class WaitOutcome(Enum):
+    RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
     UNFINISHED = "unfinished"
-    """Nothing failed, but some node will only be done later: it is away or draining, or its worker needs longer."""
+    """Nothing failed, but some node finishes later: it is offline or draining, or its worker needs longer."""
 
 
-_AT_IT = frozenset({"downloading", "queued"})
-_LATER = _AT_IT | {"running_on_worker"}
+_IN_PROGRESS = frozenset({"downloading", "queued"})
+_LATER = _IN_PROGRESS | {"running_on_worker"}
 
 
-def judge(state: str, nodes: Sequence[NodeStand], *, away: Collection[str], draining: Collection[str] = ()) -> Outcome:
-    """What to tell somebody who waits. `away`: ids of nodes that cannot be reached now; an order for one of them is
-    kept until it is back, which may be never, so nobody waits for it. `draining`: those that finish what they began and
-    get nothing new. A node that failed is tried again by itself, later and later; nobody waits for that either."""
+def judge_wait(
+    state: str, nodes: Sequence[WaitedNode], *, offline: Collection[str], draining: Collection[str] = ()
+) -> WaitOutcome:
+    """The outcome of an operation for a client that waits.
+
+    Not waited for: nodes in `offline`, whose intents are kept until they are back; queued nodes in `draining`, which
+    get no new work; and nodes that failed, which are retried automatically with growing delays."""
     ended = state != "running"
-    held = {"downloading": away, "queued": {*away, *draining}}
-    if not ended and any(node.status in _AT_IT and node.node_id not in held[node.status] for node in nodes):
-        return Outcome.GOING_ON
+    waiting = {"downloading": offline, "queued": {*offline, *draining}}
+    if not ended and any(node.status in _IN_PROGRESS and node.node_id not in waiting[node.status] for node in nodes):
+        return WaitOutcome.RUNNING
     statuses = {node.status for node in nodes}
     if state == "failed" or "error" in statuses:
-        return Outcome.FAILED
+        return WaitOutcome.FAILED
     if state == "cancelled":
-        return Outcome.CANCELLED
+        return WaitOutcome.CANCELLED
     if ended:
-        return Outcome.DONE
-    return Outcome.UNFINISHED if statuses & _LATER else Outcome.GOING_ON
+        return WaitOutcome.DONE
+    return WaitOutcome.UNFINISHED if statuses & _LATER else WaitOutcome.RUNNING

@@ -78,6 +78,11 @@ class NameClaim:
     seen_at: int
     rejected_at: int | None = None
 
+    @property
+    def speaks_corral(self) -> bool:
+        """Whether it runs a Corral worker, which registers with a secret; a LocalAI worker has none."""
+        return self.key_hash is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
@@ -138,6 +143,11 @@ class Node:
     """When `presence` or `approved` last changed, or another machine became this node."""
     drain_since: int | None = None
     """When it began to drain, on whoever's word; None while it does not."""
+
+    @property
+    def speaks_corral(self) -> bool:
+        """Whether it runs a Corral worker, which registers with a secret; a LocalAI worker has none."""
+        return self.key_hash is not None
 
     @property
     def status(self) -> NodeStatus:

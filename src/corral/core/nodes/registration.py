@@ -88,7 +88,7 @@ def decide_registration(
             if look_alike is None
             else Refuse("name_taken", _alike(claim.name, look_alike))
         )
-    if same_name.key_hash is None and claim.key_hash is None:
+    if not same_name.speaks_corral and claim.key_hash is None:
         if not is_bound_to(same_name, claim.registered_from):
             return NameTaken(same_name)
         event = PresenceEvent.RESTARTED if same_name.presence is Presence.LEFT else PresenceEvent.REGISTERED

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NewType
 
-from corral.core.causes import LAST_WORDS
+from corral.core.causes import LAST_OUTPUT
 from corral.core.errors import Conflict, CorralError, InvalidInput
 
 ProcessKey = NewType("ProcessKey", str)  # "<model>#<slot>": what it serves, not which process serves it
@@ -187,7 +187,7 @@ class StartFailed(CorralError):
 
     def __init__(self, key: ProcessKey, failed: Failed) -> None:
         tail = "".join(f"\n    {line}" for line in failed.stderr_tail)
-        said = f" {LAST_WORDS}{tail}" if tail else "" if failed.last.problem else " It wrote nothing."
+        said = f" {LAST_OUTPUT}{tail}" if tail else "" if failed.last.problem else " It wrote nothing."
         super().__init__(f"{key} did not start: {failed.reason.rstrip('.')}.{said}")
         self.failed = failed
 

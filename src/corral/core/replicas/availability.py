@@ -50,7 +50,7 @@ def judge_availability(
 
 
 def _by_table(replica: Replica, node: Node, table: ProcessTable | None, now_ms: int) -> AvailabilityVerdict:
-    if node.key_hash is None:
+    if not node.speaks_corral:
         return _SERVES  # a LocalAI worker tells neither epochs nor changes
     if table is None or table.epoch != node.epoch:
         if replica.epoch == node.epoch:

@@ -80,7 +80,7 @@ def _orphans(
     for node_id, table in tables.items():
         node = nodes.get(node_id)
         # A LocalAI worker may serve other frontends; only what Corral's own workers run is ours to end.
-        if node is None or node.key_hash is None or table.epoch != node.epoch or node.status not in _THERE:
+        if node is None or not node.speaks_corral or table.epoch != node.epoch or node.status not in _THERE:
             continue
         for process in table.processes:
             if process.state in ALIVE and process.model and (node_id, process.process_key) not in wanted:

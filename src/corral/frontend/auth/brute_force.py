@@ -12,14 +12,14 @@ from corral.core.rate_limit import RateLimiter, TokenBucket
 from corral.system import Clock
 from corral.system.http_limits import network_of
 
-WRONG = TokenBucket(most=30, per_s=1.0)
+WRONG = TokenBucket(capacity=30, per_s=1.0)
 ADDRESSES_MOST = 4096
 
 
 class BruteForceGuard:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._wrong = RateLimiter(WRONG, keys_most=ADDRESSES_MOST)
+        self._wrong = RateLimiter(WRONG, max_keys=ADDRESSES_MOST)
 
     def is_used_up(self, address: str) -> bool:
         return self._wrong.wait_s(network_of(address), self._clock.monotonic_s()) > 0

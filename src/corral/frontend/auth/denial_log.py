@@ -11,7 +11,7 @@ from corral.system import Clock
 
 log = structlog.get_logger()
 
-NOTED = TokenBucket(most=20, per_s=1 / 60)
+NOTED = TokenBucket(capacity=20, per_s=1 / 60)
 ACTORS_MOST = 1024
 SUBJECT_MOST = 500
 
@@ -24,7 +24,7 @@ class DenialLog:
     def __init__(self, events: Events, clock: Clock) -> None:
         self._events = events
         self._clock = clock
-        self._noted = RateLimiter(NOTED, keys_most=ACTORS_MOST)
+        self._noted = RateLimiter(NOTED, max_keys=ACTORS_MOST)
         self._unnoted: OrderedDict[str, int] = OrderedDict()
 
     async def note(self, actor: str, what: str, error: CorralError) -> None:

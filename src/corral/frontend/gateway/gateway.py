@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import structlog
 
-from corral.bus.request_trace import RequestNote
+from corral.bus.request_trace import TracedRequest
 from corral.core.replicas.routing import RouteReplica
 from corral.frontend.gateway.accounting import RequestAccounting
 from corral.frontend.gateway.answers import Refusal
@@ -171,7 +171,7 @@ class Gateway:
                 # Room may also come from elsewhere: another frontend's requests, or a replica no longer avoided.
                 self._dispatch(served)
 
-    def explain(self, request_id: str) -> RequestNote | None:
+    def explain(self, request_id: str) -> TracedRequest | None:
         """Why a request went where it went; None when it is another frontend's, or forgotten."""
         self.ledger.fold()
         return self.notes.find(request_id, self._open_notes())

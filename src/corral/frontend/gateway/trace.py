@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from corral.bus.request_trace import NotedFailure, NotedReplica, RequestNote
+from corral.bus.request_trace import TracedFailure, TracedReplica, TracedRequest
 from corral.frontend.gateway.targets import Endpoint, Pick, ServedModel
 from corral.system import Clock
 
@@ -53,7 +53,7 @@ class TraceBuffer:
         self.entries: deque[Note] = deque(maxlen=KEPT)
         self._clock = clock
 
-    def find(self, request_id: str, open_requests: Iterable[Note]) -> RequestNote | None:
+    def find(self, request_id: str, open_requests: Iterable[Note]) -> TracedRequest | None:
         """None when it is another frontend's, or forgotten."""
         number = self._number(request_id)
         if number is None:
@@ -76,11 +76,11 @@ class TraceBuffer:
         yield from reversed(self.entries)
         yield from open_requests
 
-    def _tell(self, request_id: str, note: Note) -> RequestNote:
+    def _tell(self, request_id: str, note: Note) -> TracedRequest:
         _, served, target, open_requests, pick, status, key_id, path, began_s, first_s, ended_s, story = note
         now_s = self._clock.monotonic_s()
         story = story or RequestTrace()
-        found = RequestNote(
+        found = TracedRequest(
             id=request_id,
             model=served.name,
             path=path.decode("latin-1"),
@@ -94,7 +94,7 @@ class TraceBuffer:
             queued_s=story.queued_s,
             queue_position=story.position or None,
             failed=tuple(
-                NotedFailure(target.replica.id, target.replica.node_name, error) for target, error in story.failures
+                TracedFailure(target.replica.id, target.replica.node_name, error) for target, error in story.failures
             ),
             ending=story.ending,
         )
@@ -103,11 +103,11 @@ class TraceBuffer:
         return _with_target(found, target, open_requests) if pick is None else _with_pick(found, pick)
 
 
-def _with_target(note: RequestNote, target: Endpoint, open_requests: int) -> RequestNote:
+def _with_target(note: TracedRequest, target: Endpoint, open_requests: int) -> TracedRequest:
     return msgspec.structs.replace(note, chosen=_show(target, open_requests), rule="only", candidates=(_show(target),))
 
 
-def _with_pick(note: RequestNote, pick: Pick) -> RequestNote:
+def _with_pick(note: TracedRequest, pick: Pick) -> TracedRequest:
     chosen, chosen_open, other, other_open, rule, candidates = pick
     return msgspec.structs.replace(
         note,
@@ -118,6 +118,6 @@ def _with_pick(note: RequestNote, pick: Pick) -> RequestNote:
     )
 
 
-def _show(target: Endpoint, open_requests: int | None = None) -> NotedReplica:
+def _show(target: Endpoint, open_requests: int | None = None) -> TracedReplica:
     replica = target.replica
-    return NotedReplica(replica.id, replica.node_name, replica.slot, open_requests)
+    return TracedReplica(replica.id, replica.node_name, replica.slot, open_requests)

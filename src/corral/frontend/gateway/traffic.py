@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
-from corral.bus.messages import PulseBeat
+from corral.bus.messages import TrafficReport
 from corral.core.nodes.history import MemoryUse, NodeHistory, NodeMinute, TrafficShare, shares_between
 from corral.core.nodes.traffic_history import TrafficHistory, TrafficSample, sample_between
 from corral.frontend.gateway.loads import ModelLoading
@@ -32,7 +32,7 @@ class FleetPulse:
         self._pulse = TrafficHistory(now_s=clock.monotonic_s())
         self._history = NodeHistory(now_s=clock.monotonic_s())
 
-    async def keep_telling(self, publish: Callable[[PulseBeat], Awaitable[None]]) -> None:
+    async def keep_telling(self, publish: Callable[[TrafficReport], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(TELL_EVERY_S)
             before, self._read = self._read, self._look()
@@ -42,7 +42,7 @@ class FleetPulse:
             if beat.requests:
                 self._take(beat, nodes)
                 await publish(
-                    PulseBeat(
+                    TrafficReport(
                         frontend=self._frontend,
                         requests=beat.requests,
                         failed=beat.failed,
@@ -53,7 +53,7 @@ class FleetPulse:
                     )
                 )
 
-    def hear(self, told: PulseBeat) -> None:
+    def hear(self, told: TrafficReport) -> None:
         if told.frontend == self._frontend or len(told.first_byte) not in (0, len(SECONDS) + 1):
             return
         beat = TrafficSample(

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import structlog
 
-from corral.bus.node_api import ProcessGrant
+from corral.bus.node_api import GrantedLeases
 from corral.core.errors import CorralError
 from corral.core.processes.leases import NodeShare, plan_lease
 from corral.system import Clock
@@ -18,7 +18,7 @@ LOOK_WITHIN_S = 10.0
 KNOWN_FOR_S = 15.0
 """Whoever has not compared with the store for longer does not know."""
 
-_NOTHING = ProcessGrant()
+_NOTHING = GrantedLeases()
 
 
 class Shares(Protocol):
@@ -30,11 +30,11 @@ class Shares(Protocol):
 class LeaseGrants:
     def __init__(self, shares: Shares, *, lease_s: float, clock: Clock) -> None:
         self._shares, self._lease_s, self._clock = shares, lease_s, clock
-        self._by_node: dict[str, ProcessGrant] = {}
+        self._by_node: dict[str, GrantedLeases] = {}
         self._version: int | None = None
         self._looked_s = 0.0
 
-    def find(self, node_id: str) -> ProcessGrant | None:
+    def find(self, node_id: str) -> GrantedLeases | None:
         """None when we do not know: then nothing is said, rather than something wrong."""
         if self._version is None or self._clock.monotonic_s() - self._looked_s > KNOWN_FOR_S:
             return None
@@ -56,6 +56,6 @@ class LeaseGrants:
             self._by_node = {node: self._grant(share) for node, share in shares.items()}
         self._looked_s = began_s
 
-    def _grant(self, share: NodeShare) -> ProcessGrant:
+    def _grant(self, share: NodeShare) -> GrantedLeases:
         leases_s, revoked = plan_lease(share, lease_s=self._lease_s)
-        return ProcessGrant(leases_s=dict(leases_s), revoked=dict(revoked))
+        return GrantedLeases(leases_s=dict(leases_s), revoked=dict(revoked))

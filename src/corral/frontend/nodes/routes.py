@@ -13,14 +13,14 @@ from fastapi.responses import JSONResponse
 
 from corral.bus.node_api import (
     INSTANCE_HEADER,
-    CorralBeat,
-    CorralWelcome,
+    HeartbeatExtras,
     HeartbeatReply,
     HeartbeatRequest,
     RegisterReply,
+    RegisterReplyExtras,
     RegisterRequest,
-    decode_beat_sender,
     decode_heartbeat,
+    decode_heartbeat_sender,
     decode_register,
 )
 from corral.core.errors import Conflict, Fenced, Forbidden, InvalidInput, NotFound, Unauthenticated
@@ -173,7 +173,7 @@ class NodeRoutes:
             status=NodeStatus.PENDING.value,
             created_at=rfc3339(claim.made_at),
             corral=(
-                CorralWelcome(epoch=0, heartbeat_interval_s=interval_s, waiting_for=waiting_for)
+                RegisterReplyExtras(epoch=0, heartbeat_interval_s=interval_s, waiting_for=waiting_for)
                 if wanted.corral is not None
                 else None
             ),
@@ -204,7 +204,7 @@ class NodeRoutes:
         credential = self._authority.issue(node, key, seed=seed) if key else None
         welcome = None
         if wanted.corral is not None:
-            welcome = CorralWelcome(
+            welcome = RegisterReplyExtras(
                 epoch=node.epoch,
                 bus_url=self._bus_url(request) if node.approved else None,
                 bus_anonymous=self._authority.anonymous,
@@ -276,7 +276,7 @@ class NodeRoutes:
             self._refused.note(outcome.node.id, "heartbeat", problem)
         if outcome.node.presence not in (Presence.LIVE, Presence.LEFT):
             await self._hint()
-        grant = self._grants.find(node_id) if outcome.node.key_hash is not None else None
+        grant = self._grants.find(node_id) if outcome.node.speaks_corral else None
         return MsgspecJson(HeartbeatReply(message="heartbeat received", corral=grant))
 
     async def _conditions_of(self, beat: HeartbeatRequest) -> tuple[Condition, ...] | None:
@@ -365,8 +365,9 @@ def _read_heartbeat(body: bytes) -> tuple[HeartbeatRequest, InvalidInput | None]
     except InvalidInput as error:
         problem = error
     try:
-        sender = decode_beat_sender(body).corral
-        return HeartbeatRequest(corral=CorralBeat(instance=sender.instance) if sender is not None else None), problem
+        sender = decode_heartbeat_sender(body).corral
+        extras = HeartbeatExtras(instance=sender.instance) if sender is not None else None
+        return HeartbeatRequest(corral=extras), problem
     except InvalidInput:
         return HeartbeatRequest(), problem
 

@@ -8,7 +8,7 @@ from corral.controller.backends.attempts import AttemptLimits
 from corral.controller.backends.create_operation import Fleet
 from corral.controller.backends.fleet_builds import FleetBuilds
 from corral.controller.backends.intent_controller import IntentReconciler
-from corral.controller.backends.peers import Peers
+from corral.controller.backends.peers import BlobPeers
 from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.progress import LiveProgress
 from corral.controller.backends.resolve import Resolver
@@ -16,7 +16,7 @@ from corral.controller.backends.upgrades import UpgradeCheck
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.smoke_test import VersionRollout
-from corral.core.backends.exhausted import patience_of
+from corral.core.backends.exhausted import exhausted_retry
 from corral.core.backends.intents import RetryLimits
 from corral.frontend.api.galleries.service import Galleries
 from corral.frontend.api.status.routes import FrontendInfo
@@ -60,26 +60,24 @@ class BackendsWiring:
         async def changed() -> None:
             await hint("operations")
 
-        resolver = self.resolver = Resolver(galleries, artifacts, stores.kept_builds)
+        resolver = self.resolver = Resolver(galleries, artifacts, stores.resolved_builds)
         self.builds = FleetBuilds(resolver, stores.version_holds)
         self.fleet = Fleet(
-            nodes=stores.nodes,
-            observed=stores.observed,
-            intents=stores.intents,
-            policies=stores.policies,
-            admissions=stores.admission,
+            stores=stores,
             resolver=resolver,
             ids=ids,
             on_change=changed,
         )
-        self.peers = Peers(nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=ids)
+        self.peers = BlobPeers(
+            nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=ids
+        )
         self.progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
         self.intents = IntentReconciler(
-            orders=stores.intents,
+            intents=stores.intents,
             bus=bus,
             reports=reports,
             progress=self.progress,
-            suspicion=stores.health,
+            health=stores.health,
             replicas=replicas,
             peers=self.peers,
             limits=attempt_limits(me.settings),
@@ -88,16 +86,10 @@ class BackendsWiring:
         )
         self.desired = PolicyReconciler(
             holder=me.id,
-            nodes=stores.nodes,
-            processes=stores.observed,
-            policies=stores.policies,
-            changes=stores.intents,
+            stores=stores,
             fleet=self.fleet,
             resolver=resolver,
-            holds=stores.version_holds,
-            patience=patience_of(me.settings.backend_retry_exhausted_s),
-            admissions=stores.admission,
-            leases=stores.leases,
+            exhausted_retry=exhausted_retry(me.settings.backend_retry_exhausted_s),
             clock=clock,
             ids=ids,
             on_change=changed,
@@ -111,7 +103,7 @@ class BackendsWiring:
             states=self.desired,
             galleries=galleries,
             every_s=me.settings.upgrade_check_interval_s,
-            tell=look_for_upgrades,
+            notify_all=look_for_upgrades,
         )
 
         async def observed() -> None:

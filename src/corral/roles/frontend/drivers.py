@@ -76,5 +76,5 @@ class DriversWiring:
     async def _end_wrong(self) -> None:
         """Whoever is there, it is not the replica: it gets no request again, and is ended where it is ours."""
         replica_id, reason = await self._wrong.get()
-        await self._stores.replicas.want_stopped([replica_id], why=reason)
+        await self._stores.replicas.request_stop([replica_id], why=reason)
         await self._changed()

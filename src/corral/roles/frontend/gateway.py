@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Self
 
 from corral.bus.client import Bus, BusMessage
-from corral.bus.messages import OpenRequests, PulseBeat, decode, encode
-from corral.bus.request_trace import RequestNote, WhyRequest
-from corral.bus.subjects import INFLIGHT, PULSE, ROUTES_CHANGED, WHY_REQUEST
+from corral.bus.messages import OpenRequests, TrafficReport, decode, encode
+from corral.bus.request_trace import ExplainRequest, TracedRequest
+from corral.bus.subjects import EXPLAIN_REQUEST, INFLIGHT, ROUTES_CHANGED, TRAFFIC
 from corral.core.errors import OutcomeUnknown, Unavailable
 from corral.core.nodes.history import memory_use
 from corral.frontend.api.status.routes import FrontendInfo
@@ -123,8 +123,8 @@ class GatewayWiring:
     async def start(self) -> None:
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
         await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
-        await self._bus.serve(PULSE, self._on_pulse, concurrency=8)
-        await self._bus.serve(WHY_REQUEST, self._on_why, concurrency=8)
+        await self._bus.serve(TRAFFIC, self._on_pulse, concurrency=8)
+        await self._bus.serve(EXPLAIN_REQUEST, self._on_why, concurrency=8)
         await self._key_peers.serve(self._keys.tell, drop=self._keys.drop)
         await self.lane.table.catch_up()
 
@@ -159,26 +159,26 @@ class GatewayWiring:
         self._inflight.hear(decode(message.data, OpenRequests))
 
     async def _on_pulse(self, message: BusMessage) -> None:
-        self.pulse.hear(decode(message.data, PulseBeat))
+        self.pulse.hear(decode(message.data, TrafficReport))
 
     async def _on_why(self, message: BusMessage) -> bytes | None:
-        note = self.lane.explain(decode(message.data, WhyRequest).id)
+        note = self.lane.explain(decode(message.data, ExplainRequest).id)
         return encode(note) if note is not None else None
 
-    async def explain(self, request_id: str) -> RequestNote | None:
+    async def explain(self, request_id: str) -> TracedRequest | None:
         """Why a request went where it went, whichever frontend served it."""
         note = self.lane.explain(request_id)
         if note is not None:
             return note
-        asked = encode(WhyRequest(request_id))
+        asked = encode(ExplainRequest(request_id))
         try:
-            return decode(await self._bus.request(WHY_REQUEST, asked, within_s=REMEMBERED_WITHIN_S), RequestNote)
+            return decode(await self._bus.request(EXPLAIN_REQUEST, asked, within_s=REMEMBERED_WITHIN_S), TracedRequest)
         except (OutcomeUnknown, Unavailable):  # who does not remember does not answer
             return None
 
     async def _beat(self) -> None:
-        async def publish(beat: PulseBeat) -> None:
-            await self._bus.publish(PULSE, encode(beat))
+        async def publish(beat: TrafficReport) -> None:
+            await self._bus.publish(TRAFFIC, encode(beat))
 
         await self.pulse.keep_telling(publish)
 

@@ -148,7 +148,7 @@ class FrontendStager:
     async def _sender(self, model: str, node: Node) -> tuple[_Send, int]:
         """And how often what it sends moves until it is there."""
         bucket = self._bucket
-        if bucket is not None and node.key_hash is not None:
+        if bucket is not None and node.speaks_corral:
 
             async def put(file: LocalFile, sha256: str, on_bytes: Callable[[int], None]) -> ConfigFile | None:
                 address = await bucket.put(model, file, sha256=sha256, on_bytes=on_bytes)

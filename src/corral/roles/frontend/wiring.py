@@ -9,7 +9,7 @@ import structlog
 from corral import __version__
 from corral.artifacts import Artifacts
 from corral.bus.client import Bus
-from corral.controller.backends.progress import tell_progress
+from corral.controller.backends.progress import publish_progress
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.replicas.rollout import ReplicaRollout
 from corral.controller.replicas.smoke_test import SmokeTest
@@ -141,7 +141,7 @@ class FrontendRole:
             self._stores,
             notify=lambda: self._replication.notify(),
             others=SmokeTest(self._bus),
-            tell=lambda operation, node, words: tell_progress(self._bus, self._clock, operation, node, words),
+            tell=lambda operation, node, words: publish_progress(self._bus, self._clock, operation, node, words),
             clock=self._clock,
             ids=self._ids,
         )

@@ -1,4 +1,5 @@
-"""API keys and registration tokens. Only hashes are kept: both are 256 random bits, so SHA-256 is enough."""
+"""API keys, sessions and registration tokens. Only hashes are stored: secrets are 256 random bits, so SHA-256 is
+enough."""
 
 import hashlib
 from collections.abc import Sequence
@@ -23,12 +24,12 @@ class ApiKey:
     name: str
     scope: Scope
     hint: str
-    """The first characters, so that people can tell keys apart."""
+    """The first characters of the key, so that people can recognize it."""
     created_at: int
     created_by: str
     revoked_at: int | None
     models: tuple[str, ...] | None = None
-    """The models it may use, by their own names; None is all."""
+    """Names of the models it may use, without aliases; None means all."""
 
 
 _decode_models = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -56,21 +57,21 @@ async def _lock_key(tx: Tx, id_or_name: str) -> ApiKey:
         "SELECT * FROM api_keys WHERE (id = $1 OR name = $1) AND revoked_at IS NULL FOR UPDATE", id_or_name
     )
     if not rows:
-        raise NotFound(f"there is no key {id_or_name!r} in use; `corral keys list` shows them")
+        raise NotFound(f"there is no active key {id_or_name!r}; list the keys with `corral keys list`")
     if len(rows) > 1 and all(row["id"] != id_or_name for row in rows):
-        raise NotFound(f"{len(rows)} keys are named {id_or_name!r}; name the one you mean by its id")
+        raise NotFound(f"{len(rows)} keys are named {id_or_name!r}; use the id of the key instead")
     return _api_key(next((row for row in rows if row["id"] == id_or_name), rows[0]))
 
 
 async def _check_not_last_admin(tx: Tx, key: ApiKey) -> None:
-    """Under a lock of all admin keys, so that two revocations at once cannot take the last two."""
+    """Locks all admin keys, so that two concurrent revocations cannot remove the last two."""
     rows = await tx.fetch(
         "SELECT id FROM api_keys WHERE scope = $1 AND revoked_at IS NULL ORDER BY id FOR UPDATE", Scope.ADMIN.value
     )
     if [row["id"] for row in rows] == [key.id]:
         raise Conflict(
-            f"{key.name!r} is the last admin key; without it nobody could administer this fleet."
-            " Make another one first: `corral keys create --name NAME --scope admin`"
+            f"{key.name!r} is the last admin key; without it nobody can administer the cluster."
+            " Create another one first: `corral keys create --name NAME --scope admin`"
         )
 
 
@@ -89,15 +90,15 @@ class AccessStore:
         models: Sequence[str] | None = None,
         other_name: bool = False,
     ) -> ApiKey:
-        """Adding the same secret again changes nothing, so a frontend may offer its own at every start. `other_name`:
-        refused when a key in use is called so."""
+        """Adding the same secret again changes nothing, so that a frontend can add its configured key at every start.
+        `other_name`: reject the name of an active key."""
         allowed = None if models is None else tuple(dict.fromkeys(models))
 
         async def body(tx: Tx) -> ApiKey:
             if other_name and await tx.fetch_one(
                 "SELECT id FROM api_keys WHERE name = $1 AND revoked_at IS NULL", name
             ):
-                raise Conflict(f"a key named {name!r} is in use; choose another name, or revoke that one first")
+                raise Conflict(f"an active key has the name {name!r}; choose another name, or revoke that key first")
             added = await tx.execute(
                 "INSERT INTO api_keys (id, name, scope, key_hash, hint, created_at, created_by, models)"
                 " VALUES ($1, $2, $3, $4, $5, now_ms(), $6, $7) ON CONFLICT (key_hash) DO NOTHING",
@@ -132,7 +133,7 @@ class AccessStore:
         return await self._database.read(body)
 
     async def read_ring(self) -> dict[str, ApiKey]:
-        """Keys in force, by the hash of their secret."""
+        """Active keys, by the hash of their secret."""
 
         async def body(tx: Tx) -> dict[str, ApiKey]:
             rows = await tx.fetch("SELECT * FROM api_keys WHERE revoked_at IS NULL")
@@ -166,7 +167,7 @@ class AccessStore:
         return await self._database.write(body)
 
     async def open_session(self, key_id: str, token: str, *, ttl_s: float) -> None:
-        """A browser's stand-in for the key; it ends with the key."""
+        """Open a browser session for the key; it ends when the key is revoked."""
 
         async def body(tx: Tx) -> None:
             await tx.execute("DELETE FROM sessions WHERE expires_at < now_ms()")
@@ -192,7 +193,7 @@ class AccessStore:
         return await self._database.read(body)
 
     async def read_sessions(self) -> dict[str, ApiKey]:
-        """The keys behind open sessions, by the hash of the session's token."""
+        """The API keys of open sessions, by the hash of the session's token."""
 
         async def body(tx: Tx) -> dict[str, ApiKey]:
             rows = await tx.fetch(
@@ -210,7 +211,7 @@ class AccessStore:
         await self._database.write(body)
 
     async def add_join_token(self, token: str, *, approves: bool = False) -> None:
-        """`approves`: who joins with it needs no administrator; for the worker that `corral up` starts itself."""
+        """`approves`: nodes that register with it are approved; for the worker that `corral up` starts itself."""
 
         async def body(tx: Tx) -> None:
             await tx.execute(
@@ -223,7 +224,7 @@ class AccessStore:
         await self._database.write(body)
 
     async def read_join_tokens(self) -> dict[str, bool]:
-        """Hashes of those in force, and whether they approve."""
+        """By hash of each active token: whether it approves nodes."""
 
         async def body(tx: Tx) -> dict[str, bool]:
             rows = await tx.fetch("SELECT token_hash, approves FROM join_tokens WHERE revoked_at IS NULL")

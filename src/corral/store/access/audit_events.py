@@ -1,4 +1,4 @@
-"""Append-only: who did what to what, and why. The audit log, and what the live feed resumes from."""
+"""The append-only audit log: who did what, to what, and why."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ import msgspec
 
 from corral.store.engine.database import Database, Row, Tx
 
-NODES_TOLD = 10
+MAX_NODES_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class AuditEvent:
     id: int
     at: int
     actor: str
@@ -24,9 +24,9 @@ class Event:
 async def append_event(
     tx: Tx, *, actor: str, action: str, subject: str, detail: Mapping[str, Any] | None = None
 ) -> None:
-    """Inside the transaction that does the thing, so that neither exists without the other."""
+    """Call it in the transaction of the change, so that neither exists without the other."""
     await tx.execute(
-        "INSERT INTO events (at, actor, action, subject, detail) VALUES (now_ms(), $1, $2, $3, $4)",
+        "INSERT INTO audit_events (at, actor, action, subject, detail) VALUES (now_ms(), $1, $2, $3, $4)",
         actor,
         action,
         subject,
@@ -34,13 +34,13 @@ async def append_event(
     )
 
 
-def tell_nodes(ids: Sequence[str]) -> dict[str, Any]:
-    """For the detail of an event: of a thousand machines it names the first few."""
-    return {"nodes": list(ids[:NODES_TOLD]), "node_count": len(ids)}
+def summarize_nodes(ids: Sequence[str]) -> dict[str, Any]:
+    """For the detail of an event: the number of nodes, and the first few of them."""
+    return {"nodes": list(ids[:MAX_NODES_NAMED]), "node_count": len(ids)}
 
 
-def _event(row: Row) -> Event:
-    return Event(
+def _event(row: Row) -> AuditEvent:
+    return AuditEvent(
         id=row["id"],
         at=row["at"],
         actor=row["actor"],
@@ -50,7 +50,7 @@ def _event(row: Row) -> Event:
     )
 
 
-class EventStore:
+class AuditEventStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -60,10 +60,12 @@ class EventStore:
 
         await self._database.write(body)
 
-    async def read_latest(self, *, limit: int, before: int | None = None, since_ms: int | None = None) -> list[Event]:
-        async def body(tx: Tx) -> list[Event]:
+    async def read_latest(
+        self, *, limit: int, before: int | None = None, since_ms: int | None = None
+    ) -> list[AuditEvent]:
+        async def body(tx: Tx) -> list[AuditEvent]:
             rows = await tx.fetch(
-                "SELECT * FROM events WHERE id < $1 AND at >= $2 ORDER BY id DESC LIMIT $3",
+                "SELECT * FROM audit_events WHERE id < $1 AND at >= $2 ORDER BY id DESC LIMIT $3",
                 before or (1 << 62),
                 since_ms or 0,
                 limit,
@@ -73,13 +75,13 @@ class EventStore:
         return await self._database.read(body)
 
     async def trim(self, *, keep_s: float, most: int, at_once: int) -> int:
-        """Forget up to `at_once` of those that are older than `keep_s`, or that are not among the `most` newest."""
+        """Delete up to `at_once` events older than `keep_s` or not among the `most` newest. Returns how many."""
 
         async def body(tx: Tx) -> int:
-            over = await tx.fetch_one("SELECT id FROM events ORDER BY id DESC LIMIT 1 OFFSET $1", most)
+            over = await tx.fetch_one("SELECT id FROM audit_events ORDER BY id DESC LIMIT 1 OFFSET $1", most)
             return await tx.execute(
-                "DELETE FROM events WHERE id IN"
-                " (SELECT id FROM events WHERE id <= $1 OR at < now_ms() - $2 ORDER BY id LIMIT $3)",
+                "DELETE FROM audit_events WHERE id IN"
+                " (SELECT id FROM audit_events WHERE id <= $1 OR at < now_ms() - $2 ORDER BY id LIMIT $3)",
                 over["id"] if over else 0,
                 int(keep_s * 1000),
                 at_once,

@@ -1,4 +1,4 @@
-"""Admitting an operation: all its rows, or none. What was acknowledged is here from then on, for every frontend."""
+"""Creates operations: the operation, its intents and its policy in one transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from corral.core.backends.operations import Admission, NewIntent, NodeProgressSt
 from corral.core.backends.policies import Ensure, OnDrift, PolicyChange
 from corral.core.errors import Conflict, OutcomeUnknown
 from corral.core.nodes.node import NodeId
-from corral.store.access.audit_events import append_event, tell_nodes
+from corral.store.access.audit_events import append_event, summarize_nodes
 from corral.store.backends.intent_rows import (
-    decode_wish,
-    encode_wish,
+    decode_spec,
+    encode_spec,
     finish_operations,
     lock_intents,
     lock_operations,
-    show_ended,
+    mark_ended,
     touch_operations,
 )
 from corral.store.backends.operation_rows import encode_target
@@ -31,7 +31,7 @@ from corral.system import Ids
 class Admitted:
     id: str
     again: bool = False
-    """The same request came before; this is what came of it then."""
+    """Whether the operation was created by an earlier request with the same idempotency key."""
 
 
 class AdmissionStore:
@@ -39,7 +39,7 @@ class AdmissionStore:
         self._database, self._ids = database, ids
 
     async def find(self, idempotency_key: str, request_hash: str) -> Admitted | None:
-        """What an earlier request with this key led to. Raises Conflict when it was another request."""
+        """The operation of an earlier request with this key. Raises Conflict if that was a different request."""
 
         async def body(tx: Tx) -> Admitted | None:
             return await _find_again(tx, idempotency_key, request_hash)
@@ -60,12 +60,11 @@ class AdmissionStore:
         try:
             return await self._database.write(body)
         except OutcomeUnknown:
-            # The id was made before the commit: if it is there, it was done; if not, asking again does no harm.
+            # The id was chosen before the commit, so the second attempt finds out whether the first one was stored.
             return await self._database.write(body)
 
     async def renew(self, intent: Intent, spec: BackendSpec, note: str) -> bool:
-        """Gives an open order that is not being carried out another version, with all its attempts before it. False
-        when it has changed meanwhile."""
+        """Give a pending intent another version and all its attempts again. False if it has changed in the meantime."""
 
         async def body(tx: Tx) -> bool:
             await lock_operations(tx, [intent.operation_id])
@@ -75,8 +74,8 @@ class AdmissionStore:
                 " AND NOT cancel_requested",
                 intent.id,
                 intent.generation,
-                encode_wish(spec),
-                spec.digest,
+                encode_spec(spec),
+                spec.build.digest,
                 note,
             )
             if not changed:
@@ -87,10 +86,10 @@ class AdmissionStore:
                 intent.operation_id,
                 intent.node_id,
                 note,
-                spec.digest,
-                spec.name,
+                spec.build.digest,
+                spec.build.name,
             )
-            detail = {"operation": intent.operation_id, "reason": note, **tell_nodes([intent.node_id])}
+            detail = {"operation": intent.operation_id, "reason": note, **summarize_nodes([intent.node_id])}
             await append_event(
                 tx, actor="policy", action="backend.resolved_again", subject=intent.backend, detail=detail
             )
@@ -101,35 +100,34 @@ class AdmissionStore:
 
     async def _admit(self, tx: Tx, admission: Admission) -> None:
         generation = await next_generation(tx)
-        orders = await _valid_orders(tx, admission)
-        replaced_corrections = await _failed_corrections(tx, orders) if admission.cause != "request" else []
-        replaced = await _supersede(tx, admission, orders)
+        intents = await _valid_intents(tx, admission)
+        replaced_corrections = await _failed_corrections(tx, intents) if admission.cause != "request" else []
+        replaced = await _supersede(tx, admission, intents)
         await _insert_operation(tx, admission, generation)
-        await _insert_nodes(tx, admission, orders)
+        await _insert_nodes(tx, admission, intents)
         await tx.execute_many(
-            "INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, wave, spec, digest, state,"
+            "INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, spec, digest, state,"
             " live, newest, attempts, due_at, last_error, cancel_requested, fence, lease_until, created_at, changed_at)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'pending', true, true, 0, now_ms(), '', false, 0, 0,"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', true, true, 0, now_ms(), '', false, 0, 0,"
             " now_ms(), now_ms())",
             [
                 (
                     self._ids.uuid(),
-                    order.node_id,
-                    order.backend,
-                    (order.verb or admission.verb).value,
+                    intent.node_id,
+                    intent.backend,
+                    (intent.verb or admission.verb).value,
                     generation,
                     admission.id,
-                    order.wave,
-                    encode_wish(order.spec),
-                    order.spec.digest,
+                    encode_spec(intent.spec),
+                    intent.spec.build.digest,
                 )
-                for order in orders
+                for intent in intents
             ],
         )
         if admission.policy is not None:
             await self._change_policy(tx, admission, admission.policy, generation)
         if admission.cause == "request" and admission.target.is_lasting:
-            await change_holds(tx, admission, orders, generation, ids=self._ids)
+            await change_holds(tx, admission, intents, generation, ids=self._ids)
         elif admission.cause != "request":
             await _dismiss_corrections(tx, replaced_corrections)
         await append_event(
@@ -137,7 +135,7 @@ class AdmissionStore:
             actor=admission.actor,
             action=f"backend.{admission.verb.value}",
             subject=admission.backend,
-            detail={"operation": admission.id, "cause": admission.cause, **tell_nodes(_by_name(orders))},
+            detail={"operation": admission.id, "cause": admission.cause, **summarize_nodes(_by_name(intents))},
         )
         await touch_operations(tx, replaced)
         await finish_operations(tx, [admission.id, *replaced])
@@ -159,7 +157,7 @@ class AdmissionStore:
             admission.backend,
             selector,
             change.ensure.value,
-            encode_wish(change.spec),
+            encode_spec(change.spec),
             on_drift.value,
             generation,
             admission.id,
@@ -167,14 +165,15 @@ class AdmissionStore:
         )
 
 
-def _by_name(orders: Sequence[NewIntent]) -> list[NodeId]:
-    return [order.node_id for order in sorted(orders, key=lambda order: order.node_name)]
+def _by_name(intents: Sequence[NewIntent]) -> list[NodeId]:
+    return [intent.node_id for intent in sorted(intents, key=lambda intent: intent.node_name)]
 
 
 async def next_generation(tx: Tx) -> int:
-    """Higher than every one before, in the whole fleet. Who admits holds this row, so admissions have one order.
+    """A generation higher than every earlier one. The row stays locked, so operations are created one after another.
 
-    From the store's clock, so that a store begun anew still goes before what its workers remember of the old one."""
+    It follows the store's clock, so that a new store still exceeds the generations that workers know from an old
+    one."""
     row = await tx.fetch_one(
         "INSERT INTO fleet_generation (id, generation) VALUES (1, now_ms()) ON CONFLICT (id) DO UPDATE SET generation ="
         " CASE WHEN fleet_generation.generation >= now_ms() THEN fleet_generation.generation + 1 ELSE now_ms() END"
@@ -190,72 +189,82 @@ async def _find_again(tx: Tx, key: str, request_hash: str) -> Admitted | None:
     if row is None:
         return None
     if row["request_hash"] != request_hash:
-        raise Conflict(f"the idempotency key {key!r} was used for another request ({row['id']}); take a new one")
+        raise Conflict(
+            f"the idempotency key {key!r} was used for another request (operation {row['id']}); use a new key"
+        )
     return Admitted(id=row["id"], again=True)
 
 
-async def _valid_orders(tx: Tx, admission: Admission) -> list[NewIntent]:
-    """Without nodes that went meanwhile, and without orders nobody asked for that newer ones have overtaken."""
-    if not admission.orders:
+async def _valid_intents(tx: Tx, admission: Admission) -> list[NewIntent]:
+    """Leave out removed nodes, and automatic intents that newer ones have superseded."""
+    if not admission.intents:
         return []
-    ids = sorted({order.node_id for order in admission.orders})
+    ids = sorted({intent.node_id for intent in admission.intents})
     rows = await tx.fetch(
         f"SELECT id FROM nodes WHERE id IN ({places(len(ids))})"  # noqa: S608
         " AND removed_at IS NULL AND approved AND node_type = 'backend'",
         *ids,
     )
     there = {NodeId(row["id"]) for row in rows}
-    orders = [order for order in admission.orders if order.node_id in there]
-    if admission.cause == "request" and not any(order.only_if_wanted for order in orders):
-        return orders
-    newest = await _newest_orders(tx, orders)
-    wanted = [order for order in orders if _still_wanted(admission, order, newest.get((order.node_id, order.backend)))]
-    return await _without_overtaken(tx, admission.verb, wanted)
+    intents = [intent for intent in admission.intents if intent.node_id in there]
+    if admission.cause == "request" and not any(intent.only_if_desired for intent in intents):
+        return intents
+    newest = await _newest_intents(tx, intents)
+    desired = [
+        intent
+        for intent in intents
+        if _is_still_desired(admission, intent, newest.get((intent.node_id, intent.backend)))
+    ]
+    return await _without_superseded(tx, admission.verb, desired)
 
 
-def _still_wanted(admission: Admission, order: NewIntent, newest: Row | None) -> bool:
+def _is_still_desired(admission: Admission, intent: NewIntent, newest: Row | None) -> bool:
     if admission.cause != "request":
-        return (newest["generation"] if newest is not None else None) == order.expected_generation
-    return not order.only_if_wanted or (newest is not None and newest["verb"] != Verb.DELETE.value)
+        return (newest["generation"] if newest is not None else None) == intent.expected_generation
+    return not intent.only_if_desired or (newest is not None and newest["verb"] != Verb.DELETE.value)
 
 
-async def _without_overtaken(tx: Tx, verb: Verb, orders: Sequence[NewIntent]) -> list[NewIntent]:
-    """Without those that a newer spec under another name excludes."""
-    healing = [order for order in orders if order.asked_generation is not None]
-    if not healing:
-        return list(orders)
-    rivals = await find_rivals(tx, verb, healing, "newest")
-    newest = {order: max(row["generation"] for row in rows) for order, rows in rivals.items()}
-    return [order for order in orders if newest.get(order, -1) <= (order.asked_generation or 0)]
+async def _without_superseded(tx: Tx, verb: Verb, intents: Sequence[NewIntent]) -> list[NewIntent]:
+    """Leave out intents that conflict with a newer intent for another name."""
+    corrections = [intent for intent in intents if intent.desired_generation is not None]
+    if not corrections:
+        return list(intents)
+    conflicts = await find_conflicts(tx, verb, corrections, "newest")
+    newest = {intent: max(row["generation"] for row in rows) for intent, rows in conflicts.items()}
+    return [intent for intent in intents if newest.get(intent, -1) <= (intent.desired_generation or 0)]
 
 
-async def find_rivals(tx: Tx, verb: Verb, orders: Sequence[NewIntent], which: str) -> Mapping[NewIntent, list[Row]]:
-    """By order: what is wanted of its node under other names and cannot be true beside it."""
-    if not orders:
+async def find_conflicts(tx: Tx, verb: Verb, intents: Sequence[NewIntent], which: str) -> Mapping[NewIntent, list[Row]]:
+    """By intent: intents for other names on the same node that exclude it. `which` column selects them."""
+    if not intents:
         return {}
-    ids = in_list(order.node_id for order in orders)
+    ids = in_list(intent.node_id for intent in intents)
     rows = await tx.fetch(
         "SELECT id, node_id, backend, verb, spec, generation, operation_id FROM intents"  # noqa: S608
-        f" WHERE {which} AND verb {'=' if verb.wants_presence else '<>'} 'delete' AND node_id IN ({places(len(ids))})",
+        f" WHERE {which} AND verb {'=' if verb.ensures_presence else '<>'} 'delete'"
+        f" AND node_id IN ({places(len(ids))})",
         *ids,
     )
     by_node: dict[str, list[Row]] = {}
     for row in rows:
         by_node.setdefault(row["node_id"], []).append(row)
-    found = {order: [row for row in by_node.get(order.node_id, ()) if _is_rival(verb, order, row)] for order in orders}
-    return {order: rivals for order, rivals in found.items() if rivals}
+    found = {
+        intent: [row for row in by_node.get(intent.node_id, ()) if _is_conflict(verb, intent, row)]
+        for intent in intents
+    }
+    return {intent: conflicts for intent, conflicts in found.items() if conflicts}
 
 
-def _is_rival(verb: Verb, order: NewIntent, row: Row) -> bool:
-    theirs = names_in(row["backend"], decode_wish(row["spec"]))
-    return row["backend"] != order.backend and exclude_each_other(
-        (verb, names_in(order.backend, order.spec)), (Verb(row["verb"]), theirs)
+def _is_conflict(verb: Verb, intent: NewIntent, row: Row) -> bool:
+    theirs = names_in(row["backend"], decode_spec(row["spec"]))
+    return row["backend"] != intent.backend and exclude_each_other(
+        (verb, names_in(intent.backend, intent.spec)), (Verb(row["verb"]), theirs)
     )
 
 
-async def _newest_orders(tx: Tx, orders: Sequence[NewIntent]) -> Mapping[tuple[NodeId, str], Row]:
+async def _newest_intents(tx: Tx, intents: Sequence[NewIntent]) -> Mapping[tuple[NodeId, str], Row]:
     found: dict[tuple[NodeId, str], Row] = {}
-    for backend, ids in _by_backend(orders).items():
+    for backend, ids in _by_backend(intents).items():
         rows = await tx.fetch(
             "SELECT node_id, generation, verb FROM intents"  # noqa: S608
             f" WHERE newest AND backend = $1 AND node_id IN ({places(len(ids), first=2)})",
@@ -266,20 +275,20 @@ async def _newest_orders(tx: Tx, orders: Sequence[NewIntent]) -> Mapping[tuple[N
     return found
 
 
-def _by_backend(orders: Sequence[NewIntent]) -> dict[str, list[NodeId]]:
+def _by_backend(intents: Sequence[NewIntent]) -> dict[str, list[NodeId]]:
     grouped: dict[str, list[NodeId]] = {}
-    for order in orders:
-        grouped.setdefault(order.backend, []).append(order.node_id)
+    for intent in intents:
+        grouped.setdefault(intent.backend, []).append(intent.node_id)
     return {backend: sorted(ids) for backend, ids in sorted(grouped.items())}
 
 
-async def _supersede(tx: Tx, admission: Admission, orders: Sequence[NewIntent]) -> list[str]:
-    """Ends what these orders replace; the operations that lost an order by it."""
+async def _supersede(tx: Tx, admission: Admission, intents: Sequence[NewIntent]) -> list[str]:
+    """End the intents that these replace; return the operations they belonged to."""
     because = f"replaced by operation {admission.id} ({admission.verb.value})"
-    rivals = await find_rivals(tx, admission.verb, orders, "live")
-    live = [row for rows in rivals.values() for row in rows]
+    conflicts = await find_conflicts(tx, admission.verb, intents, "live")
+    live = [row for rows in conflicts.values() for row in rows]
     older: list[Row] = []
-    for backend, ids in _by_backend(orders).items():
+    for backend, ids in _by_backend(intents).items():
         older += await tx.fetch(
             "SELECT id, operation_id, live FROM intents"  # noqa: S608
             f" WHERE (live OR newest) AND backend = $1 AND node_id IN ({places(len(ids), first=2)})",
@@ -292,12 +301,12 @@ async def _supersede(tx: Tx, admission: Admission, orders: Sequence[NewIntent]) 
     if older:
         former = in_list(row["id"] for row in older)
         await tx.execute(f"UPDATE intents SET newest = false WHERE newest AND id IN ({places(len(former))})", *former)  # noqa: S608
-    await show_ended(tx, ends, status=NodeProgressStatus.CANCELLED, error=because)
+    await mark_ended(tx, ends, status=NodeProgressStatus.CANCELLED, error=because)
     return sorted({operation_id for operation_id, _ in ends})
 
 
 async def _end_live(tx: Tx, locked: Iterable[str], because: str) -> list[tuple[str, str]]:
-    """(operation, node) of those that had not ended meanwhile."""
+    """End those that are still live; return their (operation, node)."""
     ids = in_list(locked)
     if not ids:
         return []
@@ -311,10 +320,10 @@ async def _end_live(tx: Tx, locked: Iterable[str], because: str) -> list[tuple[s
     return [(row["operation_id"], row["node_id"]) for row in gone]
 
 
-async def _failed_corrections(tx: Tx, orders: Sequence[NewIntent]) -> list[str]:
-    """Operations by which desired state tried the same before, in vain."""
+async def _failed_corrections(tx: Tx, intents: Sequence[NewIntent]) -> list[str]:
+    """Earlier automatic operations for the same backends and nodes whose retries are exhausted."""
     found: set[str] = set()
-    for backend, ids in _by_backend(orders).items():
+    for backend, ids in _by_backend(intents).items():
         rows = await tx.fetch(
             "SELECT operation_id FROM intents JOIN operations ON operations.id = intents.operation_id"  # noqa: S608
             " WHERE intents.newest AND intents.state = 'dead_lettered' AND operations.cause <> 'request'"
@@ -327,7 +336,7 @@ async def _failed_corrections(tx: Tx, orders: Sequence[NewIntent]) -> list[str]:
 
 
 async def _dismiss_corrections(tx: Tx, operations: Sequence[str]) -> None:
-    """One failed correction of a node is enough to see; the next one tells the same."""
+    """Hide failed corrections that newer ones repeat: one per node is enough to see."""
     await tx.execute_many(
         "UPDATE operations SET dismissed_at = now_ms(), changed_at = now_ms() WHERE id = $1 AND dismissed_at IS NULL"
         " AND NOT EXISTS (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.newest"
@@ -338,9 +347,9 @@ async def _dismiss_corrections(tx: Tx, operations: Sequence[str]) -> None:
 
 async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> None:
     await tx.execute(
-        "INSERT INTO operations (id, verb, backend, reference, node_id, target, generation, actor, cause, plan,"
+        "INSERT INTO operations (id, verb, backend, reference, node_id, target, generation, actor, cause,"
         " idempotency_key, request_hash, state, cancel_requested, error, created_at, changed_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'running', false, '', now_ms(), now_ms())",
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'running', false, '', now_ms(), now_ms())",
         admission.id,
         admission.verb.value,
         admission.backend,
@@ -350,20 +359,20 @@ async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> No
         generation,
         admission.actor,
         admission.cause,
-        admission.plan,
         admission.idempotency_key,
         admission.request_hash,
     )
 
 
-async def _insert_nodes(tx: Tx, admission: Admission, orders: Sequence[NewIntent]) -> None:
-    ordered = [
-        (order.node_id, order.node_name, "queued", order.note, order.spec.name, order.spec.digest) for order in orders
+async def _insert_nodes(tx: Tx, admission: Admission, intents: Sequence[NewIntent]) -> None:
+    queued = [
+        (intent.node_id, intent.node_name, "queued", intent.note, intent.spec.build.name, intent.spec.build.digest)
+        for intent in intents
     ]
-    left_out = [(skip.node_id, skip.node_name, "not_applicable", skip.reason, "", "") for skip in admission.skipped]
+    skipped = [(skip.node_id, skip.node_name, "not_applicable", skip.reason, "", "") for skip in admission.skipped]
     await tx.execute_many(
-        "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest, phase,"
-        " file_name, percentage, sequence, attempts, changed_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, '', '', 0, 0, 0, now_ms())",
-        [(admission.id, *values) for values in (*ordered, *left_out)],
+        "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest,"
+        " transfer, sequence, attempts, changed_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, '', 0, 0, now_ms())",
+        [(admission.id, *values) for values in (*queued, *skipped)],
     )

@@ -1,4 +1,4 @@
-"""Intent rows: between the table and the value `Intent`; and what every change of them owes the operations."""
+"""Conversion between rows of `intents` and the value `Intent`; locks, and updates of the operations they belong to."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -14,16 +14,16 @@ from corral.store.engine.sql import in_list, places
 from corral.store.nodes.node_rows import decode_conditions
 
 COLUMNS = (
-    "id", "node_id", "backend", "verb", "generation", "operation_id", "wave", "spec", "state", "newest", "attempts",
+    "id", "node_id", "backend", "verb", "generation", "operation_id", "spec", "state", "newest", "attempts",
     "due_at", "last_error", "cancel_requested", "claim_token", "fence", "finished_at", "free_disk_at_end",
     "conditions_at_end", "final",
 )  # fmt: skip
 SELECT_INTENT = f"SELECT {', '.join(COLUMNS)} FROM intents"  # noqa: S608  column names are ours
-decode_wish = lru_cache(maxsize=4096)(msgspec.json.Decoder(BackendSpec).decode)  # one for all nodes of an operation
+decode_spec = lru_cache(maxsize=4096)(msgspec.json.Decoder(BackendSpec).decode)  # one for all nodes of an operation
 
 
 @lru_cache(maxsize=256)
-def encode_wish(spec: BackendSpec) -> str:
+def encode_spec(spec: BackendSpec) -> str:
     return msgspec.json.encode(spec).decode()
 
 
@@ -40,8 +40,7 @@ def read_intent_row(row: Row) -> Intent:
         verb=Verb(row["verb"]),
         generation=row["generation"],
         operation_id=row["operation_id"],
-        wave=row["wave"],
-        spec=decode_wish(row["spec"]),
+        spec=decode_spec(row["spec"]),
         state=IntentState(row["state"]),
         newest=bool(row["newest"]),
         attempts=row["attempts"],
@@ -58,10 +57,11 @@ def read_intent_row(row: Row) -> Intent:
 
 
 async def lock_operations(tx: Tx, ids: Iterable[str]) -> None:
-    """First in every transaction that may end one: of two that end its last two orders, one sees the other's.
+    """Call first in every transaction that may end an operation: of two that end its last two intents, the second then
+    sees the result of the first.
 
-    All transactions lock in one order, so that no two wait for each other: the fleet's generation, operations, intents,
-    nodes of operations; and of each table the rows by their ids."""
+    All transactions lock in the same order, so that they cannot deadlock: the fleet's generation, operations, intents,
+    nodes of operations; rows of one table by their ids."""
     ordered = sorted(set(ids))
     if ordered:
         await tx.fetch(
@@ -80,7 +80,7 @@ async def lock_intents(tx: Tx, ids: Iterable[str]) -> None:
 
 
 async def retry_unconfirmed_now(tx: Tx, node_id: NodeId) -> None:
-    """The node's worker is a new process, which carries out nothing of what the one before was asked for."""
+    """The node's worker has restarted, and a new process does not continue the commands of the previous one."""
     rows = await tx.fetch("SELECT id FROM intents WHERE state = 'unconfirmed' AND node_id = $1", node_id)
     await lock_intents(tx, [row["id"] for row in rows])
     await tx.execute(
@@ -91,7 +91,7 @@ async def retry_unconfirmed_now(tx: Tx, node_id: NodeId) -> None:
 
 
 async def finish_operations(tx: Tx, ids: Iterable[str]) -> list[str]:
-    """Ends those of these operations that have no open order left; answers which."""
+    """End those of the operations that have no live intent left; return their ids."""
     ordered = sorted(set(ids))
     if not ordered:
         return []
@@ -137,16 +137,16 @@ async def touch_operations(tx: Tx, ids: Iterable[str]) -> None:
         )
 
 
-async def show_ended(tx: Tx, ends: Iterable[tuple[str, str]], *, status: NodeProgressStatus, error: str) -> None:
-    """Of (operation, node) pairs whose order has ended by itself."""
+async def mark_ended(tx: Tx, ends: Iterable[tuple[str, str]], *, status: NodeProgressStatus, error: str) -> None:
+    """Set the status of (operation, node) pairs whose intent has ended."""
     ended: dict[str, list[str]] = {}
     for operation_id, node_id in ends:
         ended.setdefault(operation_id, []).append(node_id)
     for operation_id, nodes in ended.items():
         ids = in_list(nodes)
         await tx.execute(
-            "UPDATE operation_nodes SET status = $2, error = $3, next_attempt_at = NULL, rate_bytes_per_s = NULL,"  # noqa: S608
-            " eta_s = NULL, changed_at = now_ms()"
+            "UPDATE operation_nodes SET status = $2, error = $3, next_attempt_at = NULL,"  # noqa: S608
+            " changed_at = now_ms()"
             f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=4)})",
             operation_id,
             status.value,

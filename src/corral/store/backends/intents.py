@@ -1,4 +1,4 @@
-"""Claims and results of intents. A claim is a lease with a token and a fence: a late holder's results are void."""
+"""Claims and results of intents. A claim is a lease with a token and a fence: results of a former holder are void."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.deletions import Deletes
+from corral.core.backends.deletions import DeletedBackends
 from corral.core.backends.intents import BackendSpec, Intent, NextStep, Verb
 from corral.core.backends.operations import status_after
 from corral.core.backends.policies import Ensure, Policy
@@ -17,7 +17,7 @@ from corral.store.backends.create_operation import next_generation
 from corral.store.backends.intent_rows import (
     COLUMNS,
     SELECT_INTENT,
-    decode_wish,
+    decode_spec,
     finish_operations,
     lock_intents,
     lock_operations,
@@ -25,13 +25,13 @@ from corral.store.backends.intent_rows import (
     touch_operations,
 )
 from corral.store.backends.observed import read_node_backends
-from corral.store.backends.operation_rows import read_asker_rows
+from corral.store.backends.operation_rows import read_requester_rows
 from corral.store.backends.prune import has_prunable, prune_intents
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
 
-FINISH_AGAIN_MS = 2000
-UNDER_WAY_MS = 3000
+CLAIM_AGAIN_MS = 2000
+COMMAND_IN_FLIGHT_MS = 3000
 _HEALTHY = (
     "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.removed_at IS NULL AND nodes.approved"
     " AND nodes.node_type = 'backend' AND nodes.presence = 'live' AND NOT nodes.drain_requested"
@@ -46,12 +46,12 @@ class IntentClaim:
     is_localai: bool
     presence: Presence
     epoch: int
-    """Of the node's worker: a higher one in a report is another process, which knows nothing of this order."""
+    """Of the node's worker: a report with a higher one is from a new process, which does not know this intent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """An order that has ended, of which the worker may still have something running."""
+    """An intent that is over, but that its worker may still be running."""
 
     intent_id: str
     node_id: NodeId
@@ -70,7 +70,7 @@ class IntentStore:
         self._database = database
 
     async def claim(self, token: str, *, lease_s: float, limit: int) -> list[IntentClaim]:
-        """Due orders of healthy nodes, and those to be called off wherever their node is; oldest first."""
+        """Claim due intents of healthy nodes, and intents to be cancelled on any node; oldest first."""
 
         due = f"live AND due_at <= now_ms() AND lease_until <= now_ms() AND (cancel_requested OR {_HEALTHY})"
 
@@ -84,11 +84,11 @@ class IntentStore:
         return await self._database.write(body)
 
     async def claim_shown(self, token: str, intents: Sequence[Intent], *, lease_s: float) -> list[IntentClaim]:
-        """Of these orders in the background, those that nobody holds, due or not: a report shows that the worker is
-        done. One that was just tried is left for a moment."""
+        """Claim those of these unconfirmed intents that nobody holds, due or not: a report shows that the worker is
+        done. Intents that changed a moment ago are left out."""
         ids = in_list(intent.id for intent in intents)
         idle = (
-            f"state = 'unconfirmed' AND lease_until <= now_ms() AND changed_at <= now_ms() - {FINISH_AGAIN_MS}"
+            f"state = 'unconfirmed' AND lease_until <= now_ms() AND changed_at <= now_ms() - {CLAIM_AGAIN_MS}"
             f" AND NOT cancel_requested AND {_HEALTHY} AND id IN ({places(len(ids), first=2)})"
         )
 
@@ -99,7 +99,7 @@ class IntentStore:
         return await self._database.write(body)
 
     async def renew(self, token: str, ids: Iterable[str], *, lease_s: float) -> set[str]:
-        """Keeps these claims; answers which of them are still ours."""
+        """Extend these claims; return the ids of those that are still held."""
         ordered = in_list(ids)
         if not ordered:
             return set()
@@ -118,7 +118,7 @@ class IntentStore:
         return await self._database.write(body)
 
     async def release(self, token: str) -> None:
-        """Whoever is next need not wait until these claims have run out."""
+        """End all claims of this token now, so that others need not wait until they expire."""
 
         async def body(tx: Tx) -> None:
             rows = await tx.fetch("SELECT id FROM intents WHERE claim_token = $1 AND live", token)
@@ -128,7 +128,7 @@ class IntentStore:
         await self._database.write(body)
 
     async def read_stops(self) -> list[Stop]:
-        """What workers have yet to be told to stop; of those that are there."""
+        """Intents that live workers must still be told to stop."""
 
         async def body(tx: Tx) -> list[Stop]:
             rows = await tx.fetch(
@@ -144,20 +144,20 @@ class IntentStore:
         return await self._database.read(body)
 
     async def note_stopped(self, intent_id: str) -> None:
-        """The worker says that it has nothing of it running; an order that was under way to it when it ended has
-        arrived by then."""
+        """The worker reports that it runs nothing of the intent. This counts only some time after the intent ended: a
+        command may still have been on its way to the worker."""
 
         async def body(tx: Tx) -> None:
             await tx.execute(
                 "UPDATE intents SET stop_requested = false WHERE id = $1 AND NOT live AND finished_at <= now_ms() - $2",
                 intent_id,
-                UNDER_WAY_MS,
+                COMMAND_IN_FLIGHT_MS,
             )
 
         await self._database.write(body)
 
     async def read_held(self, token: str) -> dict[str, bool]:
-        """What this token still holds, and whether it is to be called off."""
+        """Intents that this token still holds: by id, whether a cancellation was requested."""
 
         async def body(tx: Tx) -> dict[str, bool]:
             rows = await tx.fetch("SELECT id, cancel_requested FROM intents WHERE claim_token = $1 AND live", token)
@@ -166,7 +166,7 @@ class IntentStore:
         return await self._database.read(body)
 
     async def record(self, results: Sequence[Result]) -> set[str]:
-        """Writes what came of claims that are still held, all at once; answers the ids of those that were."""
+        """Write the results of claims that are still held, in one transaction; return the ids of those."""
         by_id = {result.intent.id: result for result in results}
 
         async def body(tx: Tx) -> set[str]:
@@ -189,8 +189,9 @@ class IntentStore:
 
         return await self._database.write(body)
 
-    async def read_background(self) -> list[tuple[Intent, list[ObservedBackend]]]:
-        """Orders somebody may be carrying out, with what their nodes have, for those that have told."""
+    async def read_unconfirmed(self) -> list[tuple[Intent, list[ObservedBackend]]]:
+        """Unconfirmed intents that nobody holds, with the observed backends of their nodes; without nodes that have
+        never reported."""
 
         async def body(tx: Tx) -> list[tuple[Intent, list[ObservedBackend]]]:
             rows = await tx.fetch(f"{SELECT_INTENT} WHERE state = 'unconfirmed' AND lease_until <= now_ms()")
@@ -201,7 +202,7 @@ class IntentStore:
         return await self._database.read(body)
 
     async def read_newest(self, ids: Iterable[NodeId] | None = None) -> list[Intent]:
-        """The last spec for every backend, open or ended, on every node or on these."""
+        """The newest intent of every backend, live or not, on all nodes or on these."""
         chosen = None if ids is None else in_list(ids)
         where = "" if chosen is None else f" AND node_id IN ({places(len(chosen))})"
 
@@ -214,8 +215,8 @@ class IntentStore:
         return await self._database.read(body)
 
     async def read_restored(self, cancelled: Sequence[Intent]) -> list[Intent]:
-        """For last orders that were cancelled: the one before, which was to have something and holds again. A
-        correction by desired state that was cancelled stays so: somebody did not want it."""
+        """For newest intents that were cancelled: the previous one, which holds again if it installs something. A
+        cancelled correction stays cancelled: a person decided against it."""
         if not cancelled:
             return []
         ids = in_list(intent.id for intent in cancelled)
@@ -236,23 +237,23 @@ class IntentStore:
 
         return await self._database.read(body)
 
-    async def read_deletes(self, policies: Sequence[Policy]) -> Deletes:
-        """Against the policies that hold."""
+    async def read_deletes(self, policies: Sequence[Policy]) -> DeletedBackends:
+        """Deleted backends, by intents and by the given policies in force."""
         absent = in_list({policy.backend for policy in policies if policy.ensure is Ensure.ABSENT})
         also = f" OR backend IN ({places(len(absent))})" if absent else ""
 
-        async def body(tx: Tx) -> Deletes:
+        async def body(tx: Tx) -> DeletedBackends:
             rows = await tx.fetch(f"{SELECT_INTENT} WHERE newest AND (verb = 'delete'{also})", *absent)
             intents = [read_intent_row(row) for row in rows]
-            intents += await _read_asked_since(tx, intents, policies)
-            askers = await read_asker_rows(tx, {one.operation_id for one in intents if one.verb is Verb.DELETE})
-            return Deletes(policies=policies, intents=intents, askers=askers)
+            intents += await _read_installs_since(tx, intents, policies)
+            requesters = await read_requester_rows(tx, {one.operation_id for one in intents if one.verb is Verb.DELETE})
+            return DeletedBackends(policies=policies, intents=intents, requesters=requesters)
 
         return await self._database.read(body)
 
     async def read_changed(self, since_ms: int) -> tuple[int, set[NodeId], bool]:
-        """The store's time; nodes that changed since, in themselves, in what they have or in what is wanted of them;
-        and whether a policy did."""
+        """The store's time; nodes that changed since then in their row, their report or their intents; and whether a
+        policy changed."""
 
         async def body(tx: Tx) -> tuple[int, set[NodeId], bool]:
             rows = await tx.fetch(
@@ -268,7 +269,7 @@ class IntentStore:
         return await self._database.read(body)
 
     async def read_mark(self) -> tuple[int, ...]:
-        """Differs when nodes, what they have or what is wanted of them has changed."""
+        """A value that differs after any change of nodes, reports, intents or policies."""
 
         async def body(tx: Tx) -> tuple[int, ...]:
             row = await tx.fetch_one(
@@ -285,9 +286,9 @@ class IntentStore:
     async def read_some(
         self, *, node_id: str | None, backend: str | None, state: str | None, limit: int
     ) -> list[Intent]:
-        """Open and ended ones that fit, newest first."""
-        wanted = {"node_id": node_id, "backend": backend, "state": state}
-        given = [(column, value) for column, value in wanted.items() if value is not None]
+        """Intents that match, live or not, newest first."""
+        filters = {"node_id": node_id, "backend": backend, "state": state}
+        given = [(column, value) for column, value in filters.items() if value is not None]
         where = " AND ".join(f"{column} = ${position}" for position, (column, _) in enumerate(given, 2)) or "true"
 
         async def body(tx: Tx) -> list[Intent]:
@@ -300,8 +301,8 @@ class IntentStore:
 
         return await self._database.read(body)
 
-    async def find_wishes(self, backend: str) -> dict[str, BackendSpec]:
-        """By digest: how each version of it that some node got was last asked for."""
+    async def find_specs(self, backend: str) -> dict[str, BackendSpec]:
+        """By digest: the last spec by which a node got that version of the backend."""
 
         async def body(tx: Tx) -> dict[str, BackendSpec]:
             rows = await tx.fetch(
@@ -309,12 +310,12 @@ class IntentStore:
                 " AND verb IN ('install', 'upgrade') AND state = 'succeeded' ORDER BY generation",
                 backend,
             )
-            return {row["digest"]: decode_wish(row["spec"]) for row in rows}
+            return {row["digest"]: decode_spec(row["spec"]) for row in rows}
 
         return await self._database.read(body)
 
     async def finish_idle(self) -> list[str]:
-        """Ends orders for nodes that have gone, and operations that somebody left open without an open order."""
+        """End live intents of removed nodes, and operations that are open without a live intent; return the latter."""
 
         async def find(tx: Tx) -> tuple[bool, list[str]]:
             rows = await tx.fetch(
@@ -341,8 +342,8 @@ def _is_held(row: Row, intent: Intent) -> bool:
     return bool(row["claim_token"] == intent.claim_token and row["fence"] == intent.fence)
 
 
-async def _read_asked_since(tx: Tx, intents: Sequence[Intent], policies: Sequence[Policy]) -> list[Intent]:
-    """Orders to have something that may go by a name that was deleted. A few too many do no harm."""
+async def _read_installs_since(tx: Tx, intents: Sequence[Intent], policies: Sequence[Policy]) -> list[Intent]:
+    """Later intents that install a backend under a name that was deleted. It may return some that do not."""
     deletes = [intent for intent in intents if intent.verb is Verb.DELETE]
     absent = [policy for policy in policies if policy.ensure is Ensure.ABSENT]
     names = {name for intent in deletes for name in names_in(intent.backend, intent.spec)}
@@ -351,10 +352,10 @@ async def _read_asked_since(tx: Tx, intents: Sequence[Intent], policies: Sequenc
         return []
     known = {intent.id for intent in intents}
     keys = sorted(names)
-    speaks = " OR ".join(f"spec LIKE ${position}" for position in range(2 + len(keys), 2 + 2 * len(keys)))
+    mentions = " OR ".join(f"spec LIKE ${position}" for position in range(2 + len(keys), 2 + 2 * len(keys)))
     rows = await tx.fetch(
         f"{SELECT_INTENT} WHERE newest AND verb <> 'delete' AND generation > $1"
-        f" AND (backend IN ({places(len(keys), first=2)}) OR {speaks})",
+        f" AND (backend IN ({places(len(keys), first=2)}) OR {mentions})",
         min([intent.generation for intent in deletes] + [policy.generation for policy in absent]),
         *keys,
         *(f"%{msgspec.json.encode(name).decode()}%" for name in keys),
@@ -365,7 +366,7 @@ async def _read_asked_since(tx: Tx, intents: Sequence[Intent], policies: Sequenc
 async def _take(
     tx: Tx, token: str, operations: Sequence[str], which: str, *args: object, lease_s: float, limit: int
 ) -> list[IntentClaim]:
-    """Claims intents of these operations. `which` of them is a condition with `args` from $2 on."""
+    """Claim intents of these operations that match the condition `which`, whose arguments are $2 and following."""
     if not operations:
         return []
     await lock_operations(tx, operations)
@@ -394,7 +395,7 @@ async def _take(
 
 
 async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
-    """A new attempt begins from nothing; one that is taken over, or asked for again, goes on where it was."""
+    """Reset the progress of new attempts; attempts that are taken over or confirmed again continue where they were."""
     started: dict[str, list[str]] = {}
     for intent in intents:
         if not intent.cancel_requested:
@@ -402,8 +403,7 @@ async def _show_started(tx: Tx, intents: Sequence[Intent]) -> None:
     for operation_id, nodes in started.items():
         ids = in_list(nodes)
         await tx.execute(
-            "UPDATE operation_nodes SET sequence = 0, phase = '', file_name = '', bytes_done = NULL,"  # noqa: S608
-            " bytes_total = NULL, percentage = 0, rate_bytes_per_s = NULL, eta_s = NULL"
+            "UPDATE operation_nodes SET sequence = 0, transfer = ''"  # noqa: S608
             " WHERE status NOT IN ('downloading', 'running_on_worker') AND operation_id = $1"
             f" AND node_id IN ({places(len(ids), first=2)})",
             operation_id,
@@ -443,14 +443,13 @@ async def _write_results(tx: Tx, results: Sequence[Result], higher: Mapping[str,
         if result.step.higher_generation:
             generation = higher[result.intent.id]
             await tx.execute("UPDATE intents SET generation = $2 WHERE id = $1", result.intent.id, generation)
-    # A thousand nodes that did as they were told cost no more than one.
+    # Equal results of one operation are written together: a thousand nodes cost no more statements than one.
     alike: dict[tuple[NextStep, str], list[Intent]] = {}
     for result in results:
         alike.setdefault((result.step, result.intent.operation_id), []).append(result.intent)
     for (step, operation_id), intents in alike.items():
         await _write_step(tx, step, [intent.id for intent in intents])
-        last_phase = "ready" if intents[0].verb.wants_presence else ""
-        await _show_step(tx, step, operation_id, [intent.node_id for intent in intents], last_phase)
+        await _show_step(tx, step, operation_id, [intent.node_id for intent in intents])
 
 
 async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
@@ -476,21 +475,18 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
     )
 
 
-async def _show_step(tx: Tx, step: NextStep, operation_id: str, nodes: Iterable[str], last_phase: str) -> None:
+async def _show_step(tx: Tx, step: NextStep, operation_id: str, nodes: Iterable[str]) -> None:
     ids = in_list(nodes)
     await tx.execute(
         "UPDATE operation_nodes SET status = $2, error = $3, attempts = $4,"  # noqa: S608
         " next_attempt_at = CASE WHEN $5 > 0 THEN now_ms() + $5 ELSE NULL END,"
-        " percentage = CASE WHEN $2 = 'success' THEN 100 ELSE percentage END,"
-        " phase = CASE WHEN $2 = 'success' THEN $7 ELSE phase END, eta_s = NULL, rate_bytes_per_s = NULL,"
         " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, changed_at = now_ms()"
-        f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=8)})",
+        f" WHERE operation_id = $1 AND node_id IN ({places(len(ids), first=7)})",
         operation_id,
         status_after(step).value,
         step.error,
         step.attempts,
         int(step.due_in_s * 1000) if step.state.live else 0,
         step.digest,
-        last_phase,
         *ids,
     )

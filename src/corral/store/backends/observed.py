@@ -1,4 +1,4 @@
-"""What every node was last seen to have. A newer report replaces an older one, whole; an unchanged one is free."""
+"""The last report of every node: its backends and processes. A newer report replaces an older one completely."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +10,12 @@ import msgspec
 
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess, ProcessTable
-from corral.store.engine.counters import ROUTES, bump_version
+from corral.store.engine.counters import ROUTES, bump_counter
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
 
 SEEN_EVERY_MS = 15_000
-"""An unchanged report only says that the node was seen; written down at most this often."""
+"""An unchanged report only updates the time of the node's last report, at most this often."""
 
 _decode_processes = lru_cache(maxsize=4096)(msgspec.json.Decoder(tuple[ObservedProcess, ...]).decode)
 _decode_versions = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -27,7 +27,7 @@ SELECT_BACKEND = f"SELECT node_id, {', '.join(_COLUMNS)} FROM observed_backends"
 
 
 def fingerprint(observation: Observation) -> str:
-    """Of what was observed; the same table told again has the same one."""
+    """A hash of the report's content; an unchanged report has the same one."""
     content = (observation.instance, observation.epoch, observation.backends, observation.processes)
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 
@@ -36,7 +36,7 @@ def read_backend_row(row: Row) -> ObservedBackend:
     return _backend_of(tuple(row)[1:])
 
 
-@lru_cache(maxsize=16384)  # as with nodes: read far more often than they change, and alike on many machines
+@lru_cache(maxsize=16384)  # like nodes, read far more often than changed, and equal on many nodes
 def _backend_of(row: tuple[Any, ...]) -> ObservedBackend:
     values = dict(zip(_COLUMNS, row, strict=True))
     values["is_meta"], values["is_system"] = bool(values["is_meta"]), bool(values["is_system"])
@@ -45,7 +45,7 @@ def _backend_of(row: tuple[Any, ...]) -> ObservedBackend:
 
 
 async def read_node_backends(tx: Tx, ids: Iterable[NodeId] | None = None) -> dict[NodeId, list[ObservedBackend]]:
-    """Of all nodes, or of these. A node that has never reported is not in it."""
+    """By node, of all nodes or of these. Nodes that have never reported are left out."""
     chosen = None if ids is None else in_list(ids)
     if chosen == []:
         return {}
@@ -69,24 +69,24 @@ def _table(row: Row) -> ProcessTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedReports:
     changed: tuple[NodeId, ...] = ()
-    """Whose table is another than before."""
+    """Nodes whose report differs from the previous one."""
     routes: bool = False
-    """Among what changed are processes that requests may, or may no longer, go to."""
+    """Whether the changes affect where requests can go."""
 
 
 class ObservedStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def record(self, observations: Sequence[Observation]) -> Recorded:
-        """Writes those that are newer than what is stored."""
+    async def record(self, observations: Sequence[Observation]) -> RecordedReports:
+        """Store the observations that are newer than the stored ones."""
         newest = {observation.node_id: observation for observation in sorted(observations, key=lambda o: o.order)}
         if not newest:
-            return Recorded()
+            return RecordedReports()
 
-        async def body(tx: Tx) -> Recorded:
+        async def body(tx: Tx) -> RecordedReports:
             ids = sorted(newest)
             listed = in_list(ids)
             rows = await tx.fetch(
@@ -101,17 +101,17 @@ class ObservedStore:
                 row, observation = stored.get(node_id), newest[node_id]
                 if row is not None and (row["epoch"], row["sequence"]) >= observation.order:
                     continue
-                mark = fingerprint(observation)
-                if row is None or row["fingerprint"] != mark:
-                    changed.append((observation, mark))
+                digest = fingerprint(observation)
+                if row is None or row["fingerprint"] != digest:
+                    changed.append((observation, digest))
                 elif row["now"] - row["seen_at"] >= SEEN_EVERY_MS:
                     seen_again.append(observation)
             await _touch(tx, seen_again)
             await _replace(tx, changed)
-            routes = any(_serving(told) != _served(stored.get(told.node_id)) for told, _ in changed)
+            routes = any(_serving(new) != _served(stored.get(new.node_id)) for new, _ in changed)
             if routes:
-                await bump_version(tx, ROUTES)
-            return Recorded(changed=tuple(observation.node_id for observation, _ in changed), routes=routes)
+                await bump_counter(tx, ROUTES)
+            return RecordedReports(changed=tuple(observation.node_id for observation, _ in changed), routes=routes)
 
         return await self._database.write(body)
 
@@ -122,7 +122,7 @@ class ObservedStore:
         return await self._database.read(body)
 
     async def read_holding(self, digest: str) -> dict[NodeId, list[ObservedBackend]]:
-        """Of nodes that have this version of something, current or kept from before."""
+        """Backends of which a node has this version, current or previous; by node."""
 
         async def body(tx: Tx) -> dict[NodeId, list[ObservedBackend]]:
             rows = await tx.fetch(
@@ -151,7 +151,7 @@ class ObservedStore:
         return await self._database.read(body)
 
     async def read_ages_s(self) -> Mapping[NodeId, tuple[int, float]]:
-        """By node: the epoch it last reported in, and how long ago that was, to about fifteen seconds."""
+        """By node: the epoch of its last report, and its age, to about fifteen seconds."""
 
         async def body(tx: Tx) -> dict[NodeId, tuple[int, float]]:
             rows = await tx.fetch("SELECT node_id, epoch, now_ms() - seen_at AS age FROM observed_nodes")
@@ -161,7 +161,7 @@ class ObservedStore:
 
 
 def _serving(table: Observation | ProcessTable) -> tuple[int, frozenset[tuple[str, int | None]]]:
-    """What routes depend on."""
+    """The part of a process table that routes depend on."""
     ready = (process for process in table.processes if process.state == "ready")
     return table.epoch, frozenset((process.process_key, process.pid) for process in ready)
 
@@ -192,10 +192,10 @@ async def _replace(tx: Tx, changed: Sequence[tuple[Observation, str]]) -> None:
                 observation.instance,
                 observation.epoch,
                 observation.sequence,
-                mark,
+                digest,
                 msgspec.json.encode(observation.processes).decode(),
             )
-            for observation, mark in changed
+            for observation, digest in changed
         ],
     )
     ids = in_list(observation.node_id for observation, _ in changed)

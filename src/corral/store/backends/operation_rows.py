@@ -1,4 +1,4 @@
-"""Operation rows and their per-node rows: between the tables and the values."""
+"""Conversion between rows of `operations` and `operation_nodes` and their values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -9,7 +9,9 @@ import msgspec
 
 from corral.core.backends.intents import Verb
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
+from corral.core.backends.progress import settle_transfer
 from corral.core.nodes.targets import Target
+from corral.core.transfer import TransferProgress
 from corral.store.engine.database import Row, Tx
 from corral.store.engine.sql import in_list, places
 
@@ -17,6 +19,7 @@ PROGRESS_COLUMNS = tuple(field.name for field in fields(NodeProgress))
 _COLUMNS = tuple(field.name for field in fields(Operation) if field.name != "nodes")
 SELECT_OPERATION = f"SELECT {', '.join(_COLUMNS)} FROM operations"  # noqa: S608  column names are ours
 _decode_target = msgspec.json.Decoder(Target).decode
+_decode_transfer = msgspec.json.Decoder(TransferProgress).decode
 
 
 def encode_target(target: Target) -> str:
@@ -26,36 +29,39 @@ def encode_target(target: Target) -> str:
 _STATUS = {status.value: status for status in NodeProgressStatus}
 
 
-def read_progress_row(row: Row) -> NodeProgress:
-    """Of a row of exactly these columns and others behind them."""
-    return _progress_of(tuple(row)[: len(PROGRESS_COLUMNS)])
-
-
 @lru_cache(maxsize=8192)  # An operation on a thousand nodes is read many times a second while people watch it.
-def _progress_of(row: tuple[Any, ...]) -> NodeProgress:
+def _progress_of(row: tuple[Any, ...], verb: Verb) -> NodeProgress:
     values = dict(zip(PROGRESS_COLUMNS, row, strict=True))
-    values["status"] = _STATUS[values["status"]]
+    status = values["status"] = _STATUS[values["status"]]
+    transfer = _decode_transfer(values["transfer"]) if values["transfer"] else TransferProgress()
+    values["transfer"] = settle_transfer(transfer, status, verb)
     return NodeProgress(**values)
 
 
 async def read_progress_rows(tx: Tx, ids: Iterable[str]) -> Mapping[str, tuple[NodeProgress, ...]]:
-    """By operation, its nodes in the order of their names."""
+    """By operation: its nodes, sorted by name."""
     ordered = sorted(set(ids))
     if not ordered:
         return {}
+    columns = ", ".join(f"operation_nodes.{column}" for column in PROGRESS_COLUMNS)
     rows = await tx.fetch(
-        f"SELECT {', '.join(PROGRESS_COLUMNS)}, operation_id FROM operation_nodes"  # noqa: S608
-        f" WHERE operation_id IN ({places(len(ordered))}) ORDER BY node_name, node_id",
+        f"SELECT {columns}, operation_id, verb FROM operation_nodes JOIN operations ON operations.id = operation_id"  # noqa: S608
+        f" WHERE operation_id IN ({places(len(ordered))}) ORDER BY node_name, operation_nodes.node_id",
         *ordered,
     )
     found: dict[str, list[NodeProgress]] = {}
     for row in rows:
-        found.setdefault(row["operation_id"], []).append(read_progress_row(row))
+        progress = _progress_of(tuple(row)[: len(PROGRESS_COLUMNS)], Verb(row["verb"]))
+        found.setdefault(row["operation_id"], []).append(progress)
     return {operation_id: tuple(nodes) for operation_id, nodes in found.items()}
 
 
-async def read_asker_rows(tx: Tx, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """By operation: who asked for it, and when."""
+def encode_transfer(transfer: TransferProgress) -> str:
+    return msgspec.json.encode(transfer).decode()
+
+
+async def read_requester_rows(tx: Tx, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """By operation: who requested it, and when."""
     ordered = in_list(ids)
     if not ordered:
         return {}

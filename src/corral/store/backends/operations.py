@@ -1,4 +1,4 @@
-"""Operations as people see and steer them."""
+"""Operations as people see and control them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,36 +9,37 @@ from corral.core.backends.operations import NewIntent, NodeProgress, NodeProgres
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Target
-from corral.store.access.audit_events import append_event, tell_nodes
-from corral.store.backends.create_operation import find_rivals
+from corral.store.access.audit_events import append_event, summarize_nodes
+from corral.store.backends.create_operation import find_conflicts
 from corral.store.backends.intent_rows import (
     SELECT_INTENT,
     finish_operations,
     lock_operations,
+    mark_ended,
     read_intent_row,
-    show_ended,
     touch_operations,
 )
 from corral.store.backends.operation_rows import (
     SELECT_OPERATION,
     encode_target,
-    read_asker_rows,
+    encode_transfer,
     read_operation_row,
     read_progress_rows,
+    read_requester_rows,
 )
-from corral.store.backends.policies import bring_policy_back, take_policy_back
-from corral.store.backends.version_holds import bring_holds_back, take_holds_back
+from corral.store.backends.policies import restore_policy, withdraw_policy
+from corral.store.backends.version_holds import restore_holds, withdraw_holds
 from corral.store.engine.database import Database, Tx
 from corral.store.engine.sql import places
 
-HISTORY_MOST = 50
-NAMES_MOST = 3
+HISTORY_LIMIT = 50
+MAX_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
     names: tuple[str, ...] = ()
-    """The first few, by name."""
+    """The first few names."""
     count: int = 0
 
 
@@ -46,20 +47,20 @@ class Places:
 class OperationCancelled:
     operation: Operation
     running: tuple[tuple[NodeId, str], ...]
-    """Nodes whose workers may be at it, and must be told; with the backend's name."""
+    """Nodes whose workers may be running it and must be told, with the backend's name."""
     was_over: bool = False
-    """It had ended before; nothing was done."""
+    """Whether it was already finished, so that nothing was done."""
 
 
 def _unknown(operation_id: str) -> NotFound:
-    return NotFound(f"there is no operation {operation_id!r}; `corral ops list` shows the ones there are")
+    return NotFound(f"there is no operation {operation_id!r}; list operations with `corral ops list`")
 
 
-def _tell(operation: Operation, intents: Iterable[Intent]) -> dict[str, Any]:
-    """For the audit log: what was called off or tried again, and on which machines, by their names."""
+def _detail(operation: Operation, intents: Iterable[Intent]) -> dict[str, Any]:
+    """For the audit log: what was cancelled or retried, and on which nodes."""
     chosen = {intent.node_id for intent in intents}
     ids = [node.node_id for node in operation.nodes if node.node_id in chosen]
-    return {"verb": operation.verb.value, "backend": operation.backend, **tell_nodes(ids)}
+    return {"verb": operation.verb.value, "backend": operation.backend, **summarize_nodes(ids)}
 
 
 class OperationStore:
@@ -73,7 +74,7 @@ class OperationStore:
         return await self._database.read(body)
 
     async def read_open(self) -> list[Operation]:
-        """Those that run, and those that failed and that nobody has dismissed."""
+        """Running operations, and failed ones that nobody has dismissed."""
 
         async def body(tx: Tx) -> list[Operation]:
             rows = await tx.fetch(
@@ -90,16 +91,15 @@ class OperationStore:
     async def note_install(
         self, operation_id: str, *, backend: str, node_id: str, node_name: str, variant: str, digest: str, cause: str
     ) -> None:
-        """An install that nobody asked for and a load needed. It is done, so it only joins the history. Once for each
-        id."""
+        """Add an install that a load required to the history. It is already done. Repeating it changes nothing."""
 
         async def body(tx: Tx) -> None:
             if await tx.fetch_one("SELECT id FROM operations WHERE id = $1", operation_id) is not None:
                 return
             await tx.execute(
-                "INSERT INTO operations (id, verb, backend, reference, node_id, target, generation, actor, cause, plan,"
+                "INSERT INTO operations (id, verb, backend, reference, node_id, target, generation, actor, cause,"
                 " request_hash, state, cancel_requested, error, created_at, changed_at, finished_at)"
-                " VALUES ($1, $2, $3, $3, $4, $5, 0, 'corral', $6, '', '', 'completed', false, '', now_ms(), now_ms(),"
+                " VALUES ($1, $2, $3, $3, $4, $5, 0, 'corral', $6, '', 'completed', false, '', now_ms(), now_ms(),"
                 " now_ms())",
                 operation_id,
                 Verb.INSTALL.value,
@@ -109,9 +109,9 @@ class OperationStore:
                 cause,
             )
             await tx.execute(
-                "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest, phase,"
-                " file_name, percentage, sequence, attempts, changed_at)"
-                " VALUES ($1, $2, $3, 'success', '', $4, $5, '', '', 100, 0, 0, now_ms())",
+                "INSERT INTO operation_nodes (operation_id, node_id, node_name, status, error, variant, digest,"
+                " transfer, sequence, attempts, changed_at)"
+                " VALUES ($1, $2, $3, 'success', '', $4, $5, '', 0, 0, now_ms())",
                 operation_id,
                 node_id,
                 node_name,
@@ -121,8 +121,8 @@ class OperationStore:
 
         await self._database.write(body)
 
-    async def read_history(self, *, limit: int = HISTORY_MOST) -> list[Operation]:
-        """Ended ones, newest first, without their nodes."""
+    async def read_history(self, *, limit: int = HISTORY_LIMIT) -> list[Operation]:
+        """Finished operations, newest first, without their nodes."""
 
         async def body(tx: Tx) -> list[Operation]:
             rows = await tx.fetch(
@@ -135,7 +135,7 @@ class OperationStore:
         return await self._database.read(body)
 
     async def read_places(self, ids: Iterable[str]) -> dict[str, Places]:
-        """By operation, where it took place. Of a thousand machines nobody reads more than a few names."""
+        """By operation: how many nodes it is for, and the names of the first few."""
         ordered = sorted(set(ids))
 
         async def body(tx: Tx) -> dict[str, Places]:
@@ -146,7 +146,7 @@ class OperationStore:
                 " COUNT(*) OVER (PARTITION BY operation_id) AS total,"
                 " ROW_NUMBER() OVER (PARTITION BY operation_id ORDER BY node_name) AS place FROM operation_nodes"
                 f" WHERE operation_id IN ({places(len(ordered))}) AND status <> 'not_applicable') AS ranked"
-                f" WHERE place <= {NAMES_MOST} ORDER BY operation_id, place",
+                f" WHERE place <= {MAX_NAMES} ORDER BY operation_id, place",
                 *ordered,
             )
             found: dict[str, Places] = {}
@@ -157,17 +157,17 @@ class OperationStore:
 
         return await self._database.read(body)
 
-    async def read_askers(self, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
-        """By operation: who asked for it, and when."""
-        wanted = set(ids)
+    async def read_requesters(self, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """By operation: who requested it, and when."""
+        chosen = set(ids)
 
         async def body(tx: Tx) -> dict[str, tuple[str, int]]:
-            return await read_asker_rows(tx, wanted)
+            return await read_requester_rows(tx, chosen)
 
         return await self._database.read(body)
 
     async def read_changes(self, since_ms: int) -> tuple[int, list[Operation]]:
-        """The store's time now, and operations changed since, whole."""
+        """The store's time, and operations changed since then, with their nodes."""
 
         async def body(tx: Tx) -> tuple[int, list[Operation]]:
             rows = await tx.fetch(
@@ -181,7 +181,7 @@ class OperationStore:
         return await self._database.read(body)
 
     async def clear_history(self, *, actor: str) -> int:
-        """They are not shown any more; the audit log keeps what happened."""
+        """Hide finished operations; the audit log keeps them. Returns how many."""
 
         async def body(tx: Tx) -> int:
             count = await tx.execute(
@@ -200,8 +200,8 @@ class OperationStore:
             operation = await _read_one(tx, operation_id)
             if operation.is_retrying:
                 raise Conflict(
-                    f"operation {operation_id} has failed but is not over: it is tried again by itself;"
-                    " cancel it to give it up"
+                    f"operation {operation_id} has failed nodes, which are retried automatically;"
+                    " cancel it to stop the retries"
                 )
             if operation.finished_at is None:
                 raise Conflict(f"operation {operation_id} is still running; cancel it instead")
@@ -215,9 +215,9 @@ class OperationStore:
         return await self._database.write(body)
 
     async def cancel(self, operation_id: str, *, actor: str) -> OperationCancelled:
-        """Orders nobody has begun end here and now; the others are to be called off by whoever holds them.
+        """Pending intents are cancelled immediately; the frontends that hold the others cancel those.
 
-        A policy this operation set goes with it, and those it replaced hold again."""
+        The policy of this operation ends too, and those it replaced hold again."""
 
         async def body(tx: Tx) -> OperationCancelled:
             await lock_operations(tx, [operation_id])
@@ -242,13 +242,13 @@ class OperationStore:
             )
             for text in sorted({with_last_error(why, intent) for intent in waiting}):
                 ended = [(operation_id, one.node_id) for one in waiting if with_last_error(why, one) == text]
-                await show_ended(tx, ended, status=NodeProgressStatus.CANCELLED, error=text)
+                await mark_ended(tx, ended, status=NodeProgressStatus.CANCELLED, error=text)
             await tx.execute(
                 "UPDATE operations SET cancel_requested = true, changed_at = now_ms() WHERE id = $1", operation_id
             )
-            await take_policy_back(tx, operation_id, because=why)
-            await take_holds_back(tx, operation_id)
-            detail = _tell(operation, intents)
+            await withdraw_policy(tx, operation_id, because=why)
+            await withdraw_holds(tx, operation_id)
+            detail = _detail(operation, intents)
             await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id, detail=detail)
             await finish_operations(tx, [operation_id])
             return OperationCancelled(
@@ -259,9 +259,8 @@ class OperationStore:
         return await self._database.write(body)
 
     async def retry(self, operation_id: str, *, node_id: str | None, actor: str) -> Operation:
-        """Failed orders, of one node or of all, are due now, with all their attempts before them; those that a newer
-        one has replaced are left. A policy that went with a cancel holds again, unless somebody has decided otherwise
-        since."""
+        """Make failed intents, of one node or of all, due now, with all their attempts; superseded ones are left out. A
+        policy that ended with a cancellation holds again, unless a newer one exists."""
 
         async def body(tx: Tx) -> Operation:
             await lock_operations(tx, [operation_id])
@@ -279,7 +278,7 @@ class OperationStore:
             )
             await tx.execute_many(
                 "UPDATE operation_nodes SET status = 'queued', error = '', attempts = 0, next_attempt_at = NULL,"
-                " phase = '', file_name = '', bytes_done = NULL, bytes_total = NULL, percentage = 0, sequence = 0,"
+                " transfer = '', sequence = 0,"
                 " changed_at = now_ms() WHERE operation_id = $1 AND node_id = $2",
                 [(operation_id, intent.node_id) for intent in chosen],
             )
@@ -288,28 +287,22 @@ class OperationStore:
                 " dismissed_at = NULL, changed_at = now_ms() WHERE id = $1",
                 operation_id,
             )
-            await bring_policy_back(tx, operation_id)
-            await bring_holds_back(tx, operation, intents)
-            detail = _tell(operation, chosen)
+            await restore_policy(tx, operation_id)
+            await restore_holds(tx, operation, intents)
+            detail = _detail(operation, chosen)
             await append_event(tx, actor=actor, action="operation.retried", subject=operation_id, detail=detail)
             return await _read_one(tx, operation_id)
 
         return await self._database.write(body)
 
     async def save_progress(self, progress: Iterable[tuple[str, NodeProgress]]) -> None:
-        """How far open orders are; never over something newer, never over an end."""
+        """Store the progress of running intents; never over newer progress or a result."""
         rows: Sequence[tuple[object, ...]] = [
             (
                 operation_id,
                 node.node_id,
                 node.sequence,
-                node.phase,
-                node.file_name,
-                node.bytes_done,
-                node.bytes_total,
-                node.percentage,
-                node.rate_bytes_per_s,
-                node.eta_s,
+                encode_transfer(node.transfer),
             )
             for operation_id, node in progress
         ]
@@ -319,8 +312,7 @@ class OperationStore:
         async def body(tx: Tx) -> None:
             await lock_operations(tx, [str(row[0]) for row in rows])
             await tx.execute_many(
-                "UPDATE operation_nodes SET sequence = $3, phase = $4, file_name = $5, bytes_done = $6,"
-                " bytes_total = $7, percentage = $8, rate_bytes_per_s = $9, eta_s = $10, changed_at = now_ms()"
+                "UPDATE operation_nodes SET sequence = $3, transfer = $4, changed_at = now_ms()"
                 " WHERE operation_id = $1 AND node_id = $2 AND sequence < $3"
                 " AND status IN ('downloading', 'running_on_worker')",
                 rows,
@@ -340,7 +332,7 @@ async def _read_one(tx: Tx, operation_id: str) -> Operation:
 def _retryable(operation: Operation, intents: Sequence[Intent], node_id: str | None) -> list[Intent]:
     chosen = [intent for intent in intents if node_id is None or intent.node_id == node_id]
     if node_id is not None and not chosen:
-        raise NotFound(f"operation {operation.id} has no order for node {node_id}")
+        raise NotFound(f"operation {operation.id} does not include node {node_id}")
     failed = [
         intent
         for intent in chosen
@@ -348,31 +340,32 @@ def _retryable(operation: Operation, intents: Sequence[Intent], node_id: str | N
         or (intent.state is IntentState.PENDING and intent.attempts > 0)
     ]
     if not failed:
-        raise InvalidInput(f"nothing of operation {operation.id} has failed, so there is nothing to try again")
-    wanted = [intent for intent in failed if intent.newest]
-    if not wanted:
-        outdated = {intent.node_id for intent in failed}
-        raise _replaced(operation, outdated)
-    return wanted
+        raise InvalidInput(f"operation {operation.id} has no failed nodes, so there is nothing to retry")
+    newest = [intent for intent in failed if intent.newest]
+    if not newest:
+        raise _superseded(operation, {intent.node_id for intent in failed})
+    return newest
 
 
 async def _without_excluded(tx: Tx, operation: Operation, chosen: Sequence[Intent]) -> list[Intent]:
-    """Without those that a newer operation excludes under another name, as a delete of the family does a build."""
-    orders = {
+    """Leave out intents that conflict with a newer one for another name, such as a delete of the backend's family."""
+    new = {
         NewIntent(node_id=intent.node_id, node_name="", backend=intent.backend, spec=intent.spec): intent
         for intent in chosen
     }
-    rivals = await find_rivals(tx, operation.verb, list(orders), "newest")
-    wanted = [
+    conflicts = await find_conflicts(tx, operation.verb, list(new), "newest")
+    kept = [
         intent
-        for order, intent in orders.items()
-        if all(row["generation"] < intent.generation for row in rivals.get(order, ()))
+        for one, intent in new.items()
+        if all(row["generation"] < intent.generation for row in conflicts.get(one, ()))
     ]
-    if not wanted:
-        raise _replaced(operation, {intent.node_id for intent in chosen})
-    return wanted
+    if not kept:
+        raise _superseded(operation, {intent.node_id for intent in chosen})
+    return kept
 
 
-def _replaced(operation: Operation, nodes: Collection[NodeId]) -> Conflict:
+def _superseded(operation: Operation, nodes: Collection[NodeId]) -> Conflict:
     names = ", ".join(node.node_name for node in operation.nodes if node.node_id in nodes)
-    return Conflict(f"a newer operation has replaced what operation {operation.id} wanted of {names}; ask anew instead")
+    return Conflict(
+        f"a newer operation supersedes operation {operation.id} on {names}; start a new operation instead of a retry"
+    )

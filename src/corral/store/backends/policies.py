@@ -1,4 +1,4 @@
-"""Policies: what holds on every node a selector fits."""
+"""Policies: the desired state of a backend on every node that a selector matches."""
 
 from collections.abc import Mapping
 
@@ -11,16 +11,17 @@ from corral.store.access.audit_events import append_event
 from corral.store.engine.database import Database, Row, Tx
 
 _decode_selector = msgspec.json.Decoder(dict[str, str]).decode
-_decode_wish = msgspec.json.Decoder(BackendSpec).decode
+_decode_spec = msgspec.json.Decoder(BackendSpec).decode
 
 
 def encode_selector(selector: Mapping[str, str]) -> str:
-    """The same selector has the same text."""
+    """Canonical: equal selectors have the same text."""
     return msgspec.json.encode(dict(selector), order="sorted").decode()
 
 
 async def replace_policies(tx: Tx, backend: str, selector: str, *, operation_id: str) -> None:
-    """A spec for all nodes replaces every spec for some; one for some stands beside the one for all."""
+    """End the policies that a new one replaces: one for all nodes replaces every policy of the backend, another one
+    only those with the same selector."""
     await tx.execute(
         "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $4"
         " WHERE backend = $1 AND ended_at IS NULL AND ($2 = $3 OR selector = $2)",
@@ -31,8 +32,8 @@ async def replace_policies(tx: Tx, backend: str, selector: str, *, operation_id:
     )
 
 
-async def take_policy_back(tx: Tx, operation_id: str, *, because: str) -> None:
-    """Of an operation that is called off: what it had replaced holds again, unless that was asked for anew since."""
+async def withdraw_policy(tx: Tx, operation_id: str, *, because: str) -> None:
+    """End the policy of a cancelled operation. The ones it had replaced hold again, unless newer ones exist."""
     gone = await tx.execute(
         "UPDATE backend_policies SET ended_at = now_ms(), changed_at = now_ms(), ended_because = $2"
         " WHERE operation_id = $1 AND ended_at IS NULL",
@@ -48,8 +49,8 @@ async def take_policy_back(tx: Tx, operation_id: str, *, because: str) -> None:
         )
 
 
-async def bring_policy_back(tx: Tx, operation_id: str) -> None:
-    """Of an operation that was called off and is wanted after all, unless somebody has decided otherwise since."""
+async def restore_policy(tx: Tx, operation_id: str) -> None:
+    """Bring back the policy of a cancelled operation that is retried, unless a newer one exists."""
     row = await tx.fetch_one(
         "SELECT id, backend, selector FROM backend_policies"
         " WHERE operation_id = $1 AND ended_because LIKE 'cancelled by %' AND NOT EXISTS (SELECT 1"
@@ -76,7 +77,7 @@ def _policy(row: Row) -> Policy:
         backend=row["backend"],
         selector=_decode_selector(row["selector"]),
         ensure=Ensure(row["ensure"]),
-        spec=_decode_wish(row["spec"]),
+        spec=_decode_spec(row["spec"]),
         on_drift=OnDrift(row["on_drift"]),
         generation=row["generation"],
         operation_id=row["operation_id"],
@@ -91,7 +92,7 @@ class PolicyStore:
         self._database = database
 
     async def read_all(self) -> list[Policy]:
-        """Those that hold."""
+        """Policies in force."""
 
         async def body(tx: Tx) -> list[Policy]:
             rows = await tx.fetch("SELECT * FROM backend_policies WHERE ended_at IS NULL ORDER BY backend, generation")
@@ -114,7 +115,7 @@ class PolicyStore:
         return await self._database.write(body)
 
     async def end(self, policy_id: str, *, actor: str) -> Policy:
-        """It holds no longer; nothing is installed or deleted by this."""
+        """End the policy. This neither installs nor deletes anything."""
 
         async def body(tx: Tx) -> Policy:
             policy = await _lock(tx, policy_id)
@@ -135,5 +136,5 @@ class PolicyStore:
 async def _lock(tx: Tx, policy_id: str) -> Policy:
     row = await tx.fetch_one("SELECT * FROM backend_policies WHERE id = $1 AND ended_at IS NULL FOR UPDATE", policy_id)
     if row is None:
-        raise NotFound(f"there is no policy {policy_id!r}; `corral backends policies` shows the ones there are")
+        raise NotFound(f"there is no policy {policy_id!r}; list policies with `corral backends policies`")
     return _policy(row)

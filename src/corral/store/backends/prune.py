@@ -1,4 +1,4 @@
-"""At every start, under the migration lock: orders nobody can carry out any more are ended, with the reason."""
+"""Ends intents that can never be carried out, with the reason: at every start, and after nodes were removed."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from corral.store.backends.intent_rows import (
     finish_operations,
     lock_intents,
     lock_operations,
-    show_ended,
+    mark_ended,
     touch_operations,
 )
 from corral.store.engine.database import Row, Tx
@@ -16,14 +16,14 @@ from corral.store.engine.database import Row, Tx
 _UNKNOWN = "NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.removed_at IS NULL)"
 _NOT_BACKEND = "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND nodes.node_type <> 'backend')"
 _RULES = (
-    (_UNKNOWN, "the node is no longer part of the fleet"),
+    (_UNKNOWN, "the node was removed from the cluster"),
     (_NOT_BACKEND, "the node runs no backends"),
-    ("backend = ''", "the order names no backend"),
+    ("backend = ''", "the intent names no backend"),
 )
 
 
 async def has_prunable(tx: Tx) -> bool:
-    """A cheap look, for whoever does this often: from the nodes that went, not from all the orders there are."""
+    """A cheap check for frequent callers: it starts from removed nodes, not from all intents."""
     found = await tx.fetch_one(
         "SELECT 1 AS found FROM nodes WHERE removed_at IS NOT NULL"
         " AND EXISTS (SELECT 1 FROM intents WHERE intents.live AND intents.node_id = nodes.id) LIMIT 1"
@@ -32,7 +32,7 @@ async def has_prunable(tx: Tx) -> bool:
 
 
 async def prune_intents(tx: Tx, *, also: Iterable[str] = ()) -> int:
-    """How many were ended. `also`: operations that the caller is going to end, locked together with these."""
+    """Return how many were ended. `also`: operations that the caller is going to end, locked together with these."""
     found: dict[str, tuple[Row, str]] = {}
     for rule, reason in _RULES:
         for row in await tx.fetch(f"SELECT id, operation_id, node_id FROM intents WHERE live AND {rule}"):  # noqa: S608
@@ -47,7 +47,7 @@ async def prune_intents(tx: Tx, *, also: Iterable[str] = ()) -> int:
             " finished_at = now_ms(), changed_at = now_ms() WHERE id = $1",
             [(row["id"], reason) for row in rows],
         )
-        await show_ended(
+        await mark_ended(
             tx,
             [(row["operation_id"], row["node_id"]) for row in rows],
             status=NodeProgressStatus.CANCELLED,

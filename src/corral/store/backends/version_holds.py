@@ -1,4 +1,4 @@
-"""What the fleet was rolled back to: machines that come later get that, until somebody asks for something newer."""
+"""Version holds: after a rollback of the fleet, later nodes get that version too, until a newer one is requested."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,30 +8,34 @@ import msgspec
 from corral.core.backends.intents import BackendSpec, Intent, Verb
 from corral.core.backends.operations import Admission, NewIntent, Operation
 from corral.core.backends.version_holds import VersionHold
-from corral.store.backends.intent_rows import encode_wish
+from corral.store.backends.intent_rows import encode_spec
 from corral.store.backends.policies import encode_selector
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
 from corral.system import Ids
 
 _decode_selector = msgspec.json.Decoder(dict[str, str]).decode
-_decode_wish = msgspec.json.Decoder(BackendSpec).decode
+_decode_spec = msgspec.json.Decoder(BackendSpec).decode
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Which holds an operation is about: those for all nodes it is for, or for just the same ones."""
+    """Which holds an operation ends: all of its backends if it is for all nodes, else those with the same selector."""
 
     backends: Sequence[str]
     selector: str
     before: int
-    """The operation's generation: what was decided later stays."""
+    """The operation's generation: later holds stay."""
     variants: Sequence[str] | None = None
 
 
-async def change_holds(tx: Tx, admission: Admission, orders: Iterable[NewIntent], generation: int, *, ids: Ids) -> None:
-    """Of an operation for more than named nodes that a person asked for."""
-    await _end(tx, _scope_of(admission, orders, {hold.name for hold in admission.holds}, generation), admission.id)
+async def change_holds(
+    tx: Tx, admission: Admission, intents: Iterable[NewIntent], generation: int, *, ids: Ids
+) -> None:
+    """For an operation that a person requested for all nodes or a selector: end older holds, and add its own."""
+    await _end(
+        tx, _scope_of(admission, intents, {hold.build.name for hold in admission.holds}, generation), admission.id
+    )
     if admission.verb is Verb.ROLLBACK:
         await tx.execute_many(
             "INSERT INTO version_holds (id, backend, selector, variant, spec, generation, operation_id, created_at)"
@@ -41,8 +45,8 @@ async def change_holds(tx: Tx, admission: Admission, orders: Iterable[NewIntent]
                     ids.uuid(),
                     hold.reference,
                     encode_selector(admission.target.selector),
-                    hold.name,
-                    encode_wish(hold),
+                    hold.build.name,
+                    encode_spec(hold),
                     generation,
                     admission.id,
                 )
@@ -52,17 +56,17 @@ async def change_holds(tx: Tx, admission: Admission, orders: Iterable[NewIntent]
 
 
 def _scope_of(
-    operation: Admission | Operation, orders: Iterable[NewIntent | Intent], held: Iterable[str], generation: int
+    operation: Admission | Operation, intents: Iterable[NewIntent | Intent], held: Iterable[str], generation: int
 ) -> _Scope:
-    orders = list(orders)
+    intents = list(intents)
     variants = {
         Verb.INSTALL: None,
         Verb.DELETE: None,
-        Verb.UPGRADE: in_list({order.spec.name for order in orders}),
+        Verb.UPGRADE: in_list({intent.spec.build.name for intent in intents}),
         Verb.ROLLBACK: in_list(held),
     }
     return _Scope(
-        backends=in_list({operation.backend, *(order.backend for order in orders)}),
+        backends=in_list({operation.backend, *(intent.backend for intent in intents)}),
         selector=encode_selector(operation.target.selector),
         before=generation,
         variants=variants[operation.verb],
@@ -86,8 +90,8 @@ async def _end(tx: Tx, scope: _Scope, operation_id: str) -> None:
     )
 
 
-async def take_holds_back(tx: Tx, operation_id: str) -> None:
-    """Of an operation that is cancelled: what it had ended holds again, and what it set does not."""
+async def withdraw_holds(tx: Tx, operation_id: str) -> None:
+    """Undo the changes of a cancelled operation: the holds it ended are in force again, its own are not."""
     await tx.execute(
         "UPDATE version_holds SET ended_by = CASE WHEN operation_id = $1 THEN $1 ELSE NULL END"
         " WHERE (operation_id = $1 AND ended_by IS NULL) OR (ended_by = $1 AND operation_id <> $1)",
@@ -95,8 +99,8 @@ async def take_holds_back(tx: Tx, operation_id: str) -> None:
     )
 
 
-async def bring_holds_back(tx: Tx, operation: Operation, intents: Sequence[Intent]) -> None:
-    """Of an operation that is wanted after all: what it set holds, and what it had ended does not."""
+async def restore_holds(tx: Tx, operation: Operation, intents: Sequence[Intent]) -> None:
+    """Redo the changes of a cancelled operation that is retried."""
     if operation.cause != "request" or not operation.target.is_lasting:
         return
     own = await tx.fetch("SELECT variant FROM version_holds WHERE operation_id = $1", operation.id)
@@ -109,7 +113,7 @@ def _hold(row: Row) -> VersionHold:
     return VersionHold(
         backend=row["backend"],
         selector=_decode_selector(row["selector"]),
-        spec=_decode_wish(row["spec"]),
+        spec=_decode_spec(row["spec"]),
         generation=row["generation"],
         operation_id=row["operation_id"],
     )
@@ -120,7 +124,7 @@ class VersionHoldStore:
         self._database = database
 
     async def read_all(self) -> list[VersionHold]:
-        """Those that hold."""
+        """Holds in force."""
 
         async def body(tx: Tx) -> list[VersionHold]:
             rows = await tx.fetch("SELECT * FROM version_holds WHERE ended_by IS NULL ORDER BY generation, variant")

@@ -1,11 +1,11 @@
-"""The small layer both databases stand behind.
+"""The interface of both databases: transactions, and the schema.
 
-SQL is written once, with `$1` parameters, and runs on both. A *body* is an async function that is handed a `Tx` and
-awaits nothing else: no lock, connection or transaction is ever held across network, disk or process work. On SQLite
-a body that waits for anything but its transaction is refused, so the tests on SQLite guard this for PostgreSQL too.
+SQL is written once, with `$1` parameters, and runs on both. A *body* is an async function that takes a `Tx` and awaits
+nothing else: no lock, connection or transaction is ever held across network, disk or process work. SQLite rejects a
+body that awaits anything else, so the tests on SQLite guard this rule for PostgreSQL too.
 
-Times are milliseconds by the store's own clock, through the SQL function `now_ms()`: leases, due times and liveness
-do not depend on any host's clock.
+Times are milliseconds by the store's own clock, the SQL function `now_ms()`: leases, due times and liveness do not
+depend on any host's clock.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ class Row(Protocol):
     def __getitem__(self, column: str, /) -> Any: ...
 
     def __iter__(self) -> Iterator[Any]:
-        """Its values, in the order in which the statement names them."""
+        """Yield the values, in the order of the statement's columns."""
         ...
 
 
@@ -30,7 +30,7 @@ class Tx(Protocol):
     async def fetch_one(self, sql: str, *args: Any) -> Row | None: ...
 
     async def execute(self, sql: str, *args: Any) -> int:
-        """Rows changed."""
+        """Return the number of rows changed."""
         ...
 
     async def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None: ...
@@ -50,7 +50,7 @@ class Database(Protocol):
 
     @property
     def location(self) -> str:
-        """Fit for people: no password in it."""
+        """Where the database is, for messages: it contains no password."""
         ...
 
     async def read(self, body: Body[T]) -> T:
@@ -58,20 +58,22 @@ class Database(Protocol):
         ...
 
     async def write(self, body: Body[T]) -> T:
-        """Run `body` in one transaction and commit it, again after a conflict.
+        """Run `body` in one transaction and commit it; retry after a conflict.
 
-        Raises Unavailable (nothing was written) or OutcomeUnknown (the connection went during the commit)."""
+        Raises Unavailable (nothing was written) or OutcomeUnknown (the connection was lost during the commit)."""
         ...
 
     async def migrate(self, then: AfterMigration | None = None) -> None:
-        """`then` runs in the same transaction, under the lock that keeps other frontends from migrating."""
+        """Bring the schema up to date. `then` runs in the same transaction, under the migration lock.
+
+        Raises OutdatedSchema if the schema is of a version that cannot be migrated."""
         ...
 
     async def close(self) -> None: ...
 
 
 class StoreConflict(Conflict):
-    """Two transactions met and this one lost, as often as we are willing to try."""
+    """The transaction conflicted with others in every attempt."""
 
     code = "store_conflict"
     retryable = True

@@ -1,4 +1,4 @@
-"""Leases with fences: at most one holder by the store's clock, and a late one cannot write."""
+"""Leases with fences: at most one holder by the store's clock, and a former holder cannot write."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Lease:
 
 
 async def check_fence(tx: Tx, lease: Lease) -> None:
-    """Call first in every transaction that acts on a lease: it also keeps the lease from changing hands meanwhile."""
+    """Call first in every transaction that requires the lease: it also locks the lease against a change of holder."""
     row = await tx.fetch_one(
         "SELECT 1 AS held FROM leases"
         " WHERE name = $1 AND holder = $2 AND fence = $3 AND expires_at > now_ms() FOR UPDATE",
@@ -23,11 +23,11 @@ async def check_fence(tx: Tx, lease: Lease) -> None:
         lease.fence,
     )
     if row is None:
-        raise Fenced(f"{lease.holder} no longer holds the lease {lease.name!r}; another frontend has taken over")
+        raise Fenced(f"frontend {lease.holder} no longer holds the lease {lease.name!r}: another one has taken over")
 
 
 async def check_held(tx: Tx, lease: Lease | None) -> None:
-    """The same for methods that also serve callers who need no lease."""
+    """Check the fence if there is a lease; callers that need none pass None."""
     if lease is not None:
         await check_fence(tx, lease)
 
@@ -37,9 +37,9 @@ class LeaseStore:
         self._database = database
 
     async def hold(self, name: str, holder: str, *, ttl_s: float, fresh: bool = False) -> Lease | None:
-        """Take, keep or fail to get the lease. The fence grows with every change of hands.
+        """Acquire or renew the lease; None if another holder has it. The fence grows with every change of holder.
 
-        `fresh`: this process has just started; what an earlier one under the same name still does is void."""
+        `fresh`: this process has just started, so an earlier process of the same name counts as another holder."""
 
         async def body(tx: Tx) -> Lease | None:
             row = await tx.fetch_one(

@@ -10,7 +10,7 @@ import structlog
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.engine.database import CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict, conflict_delay_s
-from corral.store.engine.migrations import apply_migrations
+from corral.store.engine.migrations import apply_migrations, read_migrations
 from corral.system import Clock, Ids
 
 T = TypeVar("T")
@@ -18,31 +18,31 @@ log = structlog.get_logger()
 
 ACQUIRE_WITHIN_S = 5.0
 STATEMENT_WITHIN_S = 10.0
-# The server ends a slow statement itself; only one that does not even do that is given up on.
+# The server ends a slow statement itself; the client's own limit is for a server that does not answer.
 GRACE_S = 2.0
-# A frontend that is frozen inside a transaction must not keep its row locks from the others.
+# A frontend that freezes inside a transaction must not hold its row locks for long.
 IDLE_IN_TRANSACTION_S = 5.0
-HELD_LONG_S = 1.0
+SLOW_TRANSACTION_S = 1.0
 MIGRATION_LOCK = 0x0C0_22A1
 
 _CONFLICTS = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.LockNotAvailableError,
-    # Two transactions inserted the same key at once, or one deleted what the other refers to; the second try sees it.
+    # Two transactions inserted the same key, or one deleted what the other refers to; the next attempt sees it.
     asyncpg.IntegrityConstraintViolationError,
 )
-# Our SQL or its use is wrong; the server is fine.
+# The statement or its use is wrong; the server is fine.
 _MISTAKES = (asyncpg.SyntaxOrAccessError, asyncpg.InFailedSQLTransactionError)
 
 
 class _DriverFailed(Exception):
-    """The driver itself stumbled, mostly over a connection that went while it was in use. The server said nothing."""
+    """An internal error of the driver, mostly because a connection was lost in use. The server reported nothing."""
 
 
-# All that a call of the driver can raise, see `_ask`.
+# Everything that a call of the driver can raise, see `_ask`.
 _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, _DriverFailed)
-# What a connection says that died while it lay in the pool.
+# Errors of a connection that was lost while idle in the pool.
 _DIED = (
     OSError,
     asyncpg.InterfaceError,
@@ -59,15 +59,15 @@ _NOW_MS = (
 )
 
 
-async def _leave_as_it_is(_connection: object) -> None:
-    """Nothing outlives a transaction here, no setting, lock or cursor: asking the server to undo it all would be one
-    more round trip for each. What was left open, by an error, is rolled back before (`_abandon`)."""
+async def _skip_reset(_connection: object) -> None:
+    """No setting, lock or cursor outlives a transaction, so a reset would only cost a round trip. Open transactions are
+    rolled back before (`_abandon`)."""
 
 
 async def _ask(answer: Awaitable[T]) -> T:
-    """Every call of the driver goes through here, so that nothing it raises is unknown to us. A connection that is lost
-    in the middle of a call shows as `InternalClientError`, as uvloop's RuntimeError of a closed transport, as an
-    AttributeError of the driver's own; which one depends on the state it was in."""
+    """Wraps every call of the driver, so that its errors are of known types. A connection that is lost during a call
+    shows as `InternalClientError`, as uvloop's RuntimeError of a closed transport, or as an AttributeError inside the
+    driver, depending on its state."""
     try:
         return await answer
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # TimeoutError is an OSError
@@ -131,7 +131,7 @@ class PostgresDatabase:
                     max_size=connections,
                     command_timeout=statement_within_s + GRACE_S,
                     timeout=acquire_within_s,
-                    reset=_leave_as_it_is,
+                    reset=_skip_reset,
                     server_settings={
                         "application_name": "corral",
                         "statement_timeout": str(int(statement_within_s * 1000)),
@@ -141,8 +141,8 @@ class PostgresDatabase:
             )
         except (*_FAILURES, ValueError) as error:
             raise Unavailable(
-                f"cannot reach the store {location}: {str(error) or type(error).__name__}."
-                " Check that PostgreSQL runs there, and the name and password in the setting `store`."
+                f"cannot connect to the store {location}: {str(error) or type(error).__name__}."
+                " Check that PostgreSQL runs there, and check user and password in the setting `store`."
             ) from error
         return cls(pool, location, clock=clock, ids=ids, acquire_within_s=acquire_within_s)
 
@@ -157,7 +157,9 @@ class PostgresDatabase:
             except _CONFLICTS as error:
                 last = error
                 await asyncio.sleep(conflict_delay_s(attempt, draw=self._ids.draw()))
-        raise StoreConflict(f"others kept changing the same rows of {self.location}; try again ({last})") from last
+        raise StoreConflict(
+            f"the transaction on {self.location} conflicted with others {CONFLICT_TRIES} times; try again ({last})"
+        ) from last
 
     async def _run_once(self, begin: str, body: Body[T]) -> T:
         committing = False
@@ -175,31 +177,31 @@ class PostgresDatabase:
                 await self._give_back(connection)
             held_s = self._clock.monotonic_s() - began
         except asyncpg.DataError as error:
-            raise InvalidInput(f"a value does not fit into the store: {error}") from error
+            raise InvalidInput(f"cannot store this value: {error}") from error
         except _CONFLICTS as error:
             if begin == _BEGIN_WRITE:
-                raise  # the server has taken it back, also when it says so at the commit
+                raise  # the server has rolled it back, even if it reports so at the commit
             raise self._unreachable(error) from error
         except _FAILURES as error:
             if _is_mistake(error):
                 raise
             if committing:
                 raise OutcomeUnknown(
-                    f"the connection to {self.location} was lost during a commit; it may or may not have happened"
+                    f"the connection to {self.location} was lost during a commit; the change may or may not be stored"
                 ) from error
             raise self._unreachable(error) from error
         if ended != "COMMIT":
-            # PostgreSQL answers the commit of a transaction in which a statement failed with a rollback, not an error.
-            raise RuntimeError("a transaction went on after one of its statements had failed; nothing was written")
-        if held_s > HELD_LONG_S:
-            log.warning("store.held_long", held_s=round(held_s, 3))
+            # If a statement of the transaction failed, PostgreSQL answers the commit with a rollback, not an error.
+            raise RuntimeError("a transaction continued after one of its statements failed; nothing was written")
+        if held_s > SLOW_TRANSACTION_S:
+            log.warning("store.transaction_slow", took_s=round(held_s, 3))
         return result
 
     async def _begin(self, how: str) -> Any:
-        """A connection with a transaction open on it.
+        """Return a connection with an open transaction.
 
-        Connections that died in the pool (the server was restarted) are replaced, all at once and only once: nothing
-        was asked of them yet, so there is nothing that might have been done."""
+        Connections that were lost in the pool, for example by a restart of the server, are all replaced, once. Nothing
+        was sent on them yet, so nothing can have happened."""
         try:
             return await self._begin_on_any(how)
         except TimeoutError:
@@ -212,7 +214,7 @@ class PostgresDatabase:
         try:
             connection = await _ask(self._pool.acquire(timeout=self._acquire_within_s))
         except TimeoutError:
-            raise TimeoutError(f"no connection to it became free within {self._acquire_within_s:g} s") from None
+            raise TimeoutError(f"no connection became free within {self._acquire_within_s:g} s") from None
         try:
             await _ask(connection.execute(how))
         except BaseException as error:
@@ -222,21 +224,21 @@ class PostgresDatabase:
         return connection
 
     async def _abandon(self, connection: Any, error: BaseException) -> None:
-        """Roll back. The error that brought us here is the one to tell."""
+        """Roll back. The caller reports the original error."""
         if isinstance(error, (TimeoutError, _DriverFailed)):
-            # Nobody answers there: asking for a rollback would be one more wait.
+            # The server does not answer: a rollback would only wait once more.
             connection.terminate()
             return
         try:
             if connection.is_in_transaction():
                 await _ask(connection.execute("ROLLBACK"))
         except _FAILURES as failed:
-            # A connection that is gone has rolled back by itself.
+            # The server rolls back when a connection is lost.
             log.info("store.connection_lost", store=self.location, error=str(failed) or type(failed).__name__)
             connection.terminate()
 
     async def _give_back(self, connection: Any) -> None:
-        """What was done is done, whatever becomes of the connection: the pool replaces one that it cannot take back."""
+        """Ignores errors: the transaction is over, and the pool replaces a connection that it cannot take back."""
         try:
             await _ask(self._pool.release(connection))
         except _FAILURES as failed:
@@ -248,12 +250,12 @@ class PostgresDatabase:
 
     async def migrate(self, then: AfterMigration | None = None) -> None:
         async def body(tx: Any) -> list[str]:
-            # Held to the end of this transaction: of several frontends that start at once, one migrates.
+            # Held until the transaction ends: if several frontends start at once, one of them migrates.
             await tx.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
-            # Looked up as a statement would: a function of that name elsewhere in the database is not ours.
+            # Looked up as in a statement: a function of that name in another schema is not ours.
             if await tx.fetch_one("SELECT 1 AS found WHERE to_regprocedure('now_ms()') IS NOT NULL") is None:
                 await tx.execute(_NOW_MS)
-            applied = await apply_migrations(tx, self.dialect)
+            applied = await apply_migrations(tx, self, read_migrations(self.dialect))
             if then is not None:
                 await then(tx)
             return [migration.name for migration in applied]

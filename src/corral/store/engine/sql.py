@@ -1,19 +1,20 @@
-"""Small parts of SQL texts, and of what goes into them."""
+"""Parts of SQL statements and their arguments."""
 
 from collections.abc import Iterable
 
-PADDED_MOST = 8192
-"""Databases take some thirty thousand values with a statement."""
+MAX_PADDED = 8192
+"""Databases accept about thirty thousand arguments per statement."""
 
 
 def places(count: int, *, first: int = 1) -> str:
-    """`$1, $2, ...` for a list of values."""
+    """`$1, $2, ...` for `count` values."""
     return ", ".join(f"${position}" for position in range(first, first + count))
 
 
 def in_list(values: Iterable[str]) -> list[str]:
-    """For `IN (...)`, in one order, the last one repeated up to a power of two: each length is a text of its own, which
-    a database has to read and plan anew."""
+    """Arguments for `IN (...)`: sorted, without duplicates, the last one repeated up to a power of two.
+
+    Each length makes a statement of its own, which a database has to parse and plan; padding keeps them few."""
     found = sorted(set(values))
-    wanted = 1 << (len(found) - 1).bit_length() if 0 < len(found) <= PADDED_MOST else len(found)
-    return found + found[-1:] * (wanted - len(found))
+    length = 1 << (len(found) - 1).bit_length() if 0 < len(found) <= MAX_PADDED else len(found)
+    return found + found[-1:] * (length - len(found))

@@ -1,6 +1,6 @@
 """SQLite in WAL mode: reads inline (a few microseconds, cheaper than any thread hop), writes on one thread.
 
-Writes are committed with `synchronous=FULL`: what was acknowledged survives a power cut.
+Writes are committed with `synchronous=FULL`: an acknowledged write survives a power cut.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import structlog
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.engine.database import CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict, conflict_delay_s
-from corral.store.engine.migrations import apply_migrations
+from corral.store.engine.migrations import apply_migrations, read_migrations
 from corral.system import Clock, Ids
 from corral.system.secret_files import keep_to_owner
 
@@ -29,25 +29,25 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary code: `SQLITE_BUSY_SNAPSHOT` and its like are busy too."""
+    """The primary result code: `SQLITE_BUSY_SNAPSHOT` counts as `SQLITE_BUSY`."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
 @cache
 def _translate(sql: str) -> str:
-    """SQLite has one writer at a time, so row locks are already held."""
+    """Remove row locks: SQLite has one writer at a time."""
     return sql.replace(" FOR UPDATE SKIP LOCKED", "").replace(" FOR UPDATE", "")
 
 
 def _bind(args: Sequence[Any]) -> dict[str, Any]:
-    """What PostgreSQL would refuse is refused here too."""
+    """Number the arguments. Values that PostgreSQL would reject are rejected here too."""
     for value in args:
         if isinstance(value, str) and "\0" in value:
-            raise InvalidInput("a value does not fit into the store: text with a NUL character")
+            raise InvalidInput("cannot store this value: the text contains a NUL character")
         if isinstance(value, str) and not value.isascii() and _has_surrogates(value):
-            raise InvalidInput("a value does not fit into the store: text that is not valid Unicode")
+            raise InvalidInput("cannot store this value: the text is not valid Unicode")
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-            raise InvalidInput("a value does not fit into the store: a whole number of more than 64 bits")
+            raise InvalidInput("cannot store this value: the integer needs more than 64 bits")
     return {str(position): value for position, value in enumerate(args, 1)}
 
 
@@ -60,14 +60,14 @@ def _has_surrogates(value: str) -> bool:
 
 
 def _is_mistake(error: sqlite3.Error) -> bool:
-    """Our SQL or its use is wrong; the database is fine."""
+    """Whether the statement or its use is wrong, rather than the database unavailable."""
     if isinstance(error, sqlite3.ProgrammingError):
         return "closed database" not in str(error)
     return _code(error) == sqlite3.SQLITE_ERROR
 
 
 class _Locked(Exception):
-    """Another process is writing; nothing was changed here."""
+    """Another process holds the write lock; nothing was changed."""
 
 
 class _SqliteTx:
@@ -89,29 +89,32 @@ class _SqliteTx:
 
 
 def _run_to_end(body: Coroutine[Any, Any, T]) -> T:
-    """Drive a body that awaits only its transaction, and so never suspends."""
+    """Run a body that awaits only its transaction, and therefore never suspends."""
     try:
         body.send(None)
     except StopIteration as stop:
         result: T = stop.value
         return result
     body.close()
-    raise RuntimeError("a transaction waited for something other than the store")
+    raise RuntimeError("a transaction awaited something other than the database")
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    """The error that brought us here is the one to tell. A rollback fails only where SQLite has made it itself."""
+    """Ignores errors: the caller reports the original one, and a rollback fails only if SQLite has already done it."""
     with suppress(sqlite3.Error):
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
 def _advice(error: sqlite3.Error) -> str:
-    return ". Make room on its disk; Corral goes on by itself" if _code(error) == sqlite3.SQLITE_FULL else ""
+    return (
+        ". Free space on its disk; Corral then continues automatically" if _code(error) == sqlite3.SQLITE_FULL else ""
+    )
 
 
 def _keep_to_owner(path: Path) -> None:
-    """Who may read it reads nodes, the audit log and tokens of processes. SQLite gives the files beside it its mode."""
+    """Only the owner may read it: it contains the audit log and tokens of processes. SQLite gives its other files the
+    same mode."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         keep_to_owner(file)
@@ -135,7 +138,8 @@ class SqliteDatabase:
             self._reader.execute("PRAGMA query_only=ON")
         except (OSError, sqlite3.Error) as error:
             raise Unavailable(
-                f"cannot open the database {path}: {error}. Check that the directory exists, is writable and has space."
+                f"cannot open the database {path}: {error}."
+                " Check that its directory exists, is writable and has free space."
             ) from error
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
 
@@ -168,7 +172,7 @@ class SqliteDatabase:
                 return await self._on_writer(body)
             except _Locked:
                 await asyncio.sleep(conflict_delay_s(attempt, draw=self._ids.draw()))
-        raise StoreConflict(f"the database {self.location} stayed locked by another process; try again")
+        raise StoreConflict(f"the database {self.location} is locked by another process; try again")
 
     def _on_writer(self, body: Body[T]) -> "asyncio.Future[T]":
         try:
@@ -186,7 +190,7 @@ class SqliteDatabase:
                 raise
             self._commit()
         except sqlite3.IntegrityError as error:
-            raise StoreConflict(f"the database {self.location} already holds another such row: {error}") from error
+            raise StoreConflict(f"the database {self.location} already has such a row: {error}") from error
         except sqlite3.Error as error:
             if _is_mistake(error):
                 raise
@@ -194,7 +198,7 @@ class SqliteDatabase:
                 raise _Locked(str(error)) from error
             raise Unavailable(
                 f"cannot write to the database {self.location}: {error}. Nothing was changed."
-                " Check free space and permissions of its directory."
+                " Check the free space and the permissions of its directory."
             ) from error
         return result
 
@@ -205,11 +209,11 @@ class SqliteDatabase:
             if self._writer.in_transaction:
                 _roll_back(self._writer)
                 raise
-            raise OutcomeUnknown(f"the commit to {self.location} ended with: {error}{_advice(error)}") from error
+            raise OutcomeUnknown(f"the commit to {self.location} failed: {error}{_advice(error)}") from error
 
     async def migrate(self, then: AfterMigration | None = None) -> None:
         async def body(tx: Any) -> list[str]:
-            applied = await apply_migrations(tx, self.dialect)
+            applied = await apply_migrations(tx, self, read_migrations(self.dialect))
             if then is not None:
                 await then(tx)
             return [migration.name for migration in applied]

@@ -1,11 +1,11 @@
-"""The frontends that run."""
+"""Running frontends."""
 
 from dataclasses import dataclass
 
 from corral.store.engine.database import Database, Tx
 
 FRONTEND_LIVE_WITHIN_S = 20.0
-"""A frontend reports every five seconds; one that missed this many is not told to anyone."""
+"""A frontend reports every five seconds; one that has missed three reports is not listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class FrontendStore:
             await tx.execute(
                 "INSERT INTO frontends (id, url, version, started_at, last_seen)"
                 " VALUES ($1, $2, $3, now_ms(), now_ms()) ON CONFLICT (id) DO UPDATE SET"
-                # One that was killed may come back elsewhere, or as a newer version.
+                # A frontend that was killed may restart at another address, or as a newer version.
                 " url = excluded.url, version = excluded.version, last_seen = now_ms()",
                 id,
                 url,

@@ -1,4 +1,4 @@
-"""What the health pass reads and finds: bus round trips and heartbeat ages become presence."""
+"""Input and results of health checks: bus round trips and heartbeat ages become presence."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,15 +16,15 @@ class HealthStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read_pulses(self) -> tuple[int, list[HealthRecord]]:
-        """The store's time, and every node's pulse."""
+    async def read_health_records(self) -> tuple[int, list[HealthRecord]]:
+        """The store's time, and every node's health record."""
 
         async def body(tx: Tx) -> tuple[int, list[HealthRecord]]:
             rows = await tx.fetch(
                 "SELECT id, node_type, approved, epoch, instance, presence, presence_reason, presence_since,"
                 " last_heartbeat, bus_answered, bus_failures, bus_no_responders FROM nodes WHERE removed_at IS NULL"
             )
-            pulses = [
+            records = [
                 HealthRecord(
                     node_id=NodeId(row["id"]),
                     node_type=NodeType(row["node_type"]),
@@ -41,12 +41,12 @@ class HealthStore:
                 )
                 for row in rows
             ]
-            return await store_now_ms(tx), pulses
+            return await store_now_ms(tx), records
 
         return await self._database.read(body)
 
     async def suspect(self, node_id: NodeId, *, reason: str) -> bool:
-        """The bus said that nobody listens there: no new work until the node is proven well again."""
+        """Mark a node that nobody listens for on the bus: it gets no new work until it is proven healthy again."""
 
         async def change(tx: Tx) -> bool:
             before = (await lock_nodes(tx, [node_id])).get(node_id)
@@ -54,7 +54,7 @@ class HealthStore:
                 return False
             presence = next_presence(before.presence, PresenceEvent.ONE_PATH_SILENT)
             after = await update_node(tx, before, replace(before, presence=presence, presence_reason=reason))
-            await _announce(tx, before, after)
+            await _append_status_event(tx, before, after)
             return True
 
         return await self._database.write(change)
@@ -69,7 +69,7 @@ class HealthStore:
         limits: Limits,
         others_live: bool = False,
     ) -> list[tuple[Node, Node]]:
-        """Judge these nodes again, as they are now; (before, after) of those whose status changed."""
+        """Judge the nodes on their current rows; return (before, after) of those whose status changed."""
         by_id = {probe.node_id: probe for probe in probes}
 
         async def change(tx: Tx) -> list[tuple[Node, Node]]:
@@ -77,7 +77,7 @@ class HealthStore:
             now = await store_now_ms(tx)
             changes = []
             for before in (await lock_nodes(tx, ids)).values():
-                pulse = judge_health(
+                record = judge_health(
                     health_record_of(before),
                     by_id.get(before.id),
                     now_ms=now,
@@ -85,16 +85,16 @@ class HealthStore:
                     limits=limits,
                     others_live=others_live,
                 )
-                after = await update_node(tx, before, with_health_record(before, pulse))
+                after = await update_node(tx, before, with_health_record(before, record))
                 if after.status is not before.status:
                     changes.append((before, after))
-                    await _announce(tx, before, after)
+                    await _append_status_event(tx, before, after)
             return changes
 
         return await self._database.write(change)
 
 
-async def _announce(tx: Tx, before: Node, after: Node) -> None:
+async def _append_status_event(tx: Tx, before: Node, after: Node) -> None:
     was = "new" if before.presence is Presence.JOINING and before.epoch == 1 else before.status.value
     detail = {"name": after.name, "was": was, "reason": after.presence_reason}
     await append_event(tx, actor="health", action=f"node.{after.status.value}", subject=after.id, detail=detail)

@@ -1,4 +1,4 @@
-"""Node rows: between the table and the value `Node`."""
+"""Conversion between rows of `nodes` and the value `Node`; locks and updates of such rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -11,7 +11,7 @@ from corral.core.errors import NotFound
 from corral.core.nodes.conditions import Condition
 from corral.core.nodes.node import NameClaim, Node, NodeId, NodeType
 from corral.core.nodes.presence import Presence
-from corral.store.engine.counters import ROUTES, bump_version
+from corral.store.engine.counters import ROUTES, bump_counter
 from corral.store.engine.database import Row, Tx
 
 COLUMNS = tuple(field.name for field in fields(Node))
@@ -34,7 +34,7 @@ def read_node_row(row: Row) -> Node:
     return _node_of(tuple(row))
 
 
-@lru_cache(maxsize=4096)  # Many read the whole herd, again and again; of most machines nothing has changed in between.
+@lru_cache(maxsize=4096)  # All nodes are read often, and most have not changed in between.
 def _node_of(row: tuple[Any, ...]) -> Node:
     values = dict(zip(COLUMNS, row, strict=True))
     for column in _BOOLEANS:
@@ -69,7 +69,7 @@ async def insert_node(tx: Tx, node: Node) -> None:
 
 
 async def update_node(tx: Tx, before: Node, after: Node) -> Node:
-    """Write what differs; a row that is already so is left alone."""
+    """Write the columns that differ."""
     if before == after:
         return before
     now = await store_now_ms(tx)
@@ -89,7 +89,7 @@ async def update_node(tx: Tx, before: Node, after: Node) -> Node:
         *(value for _, value in changed),
     )
     if (before.status, before.name) != (after.status, after.name) or labels_differ(before, after):
-        await bump_version(tx, ROUTES)
+        await bump_counter(tx, ROUTES)
     return after
 
 
@@ -111,7 +111,7 @@ async def store_now_ms(tx: Tx) -> int:
 
 
 def unknown_node(node_id: str) -> NotFound:
-    return NotFound(f"there is no node {node_id!r}; `corral nodes list` shows the ones there are")
+    return NotFound(f"there is no node {node_id!r}; list the nodes with `corral nodes list`")
 
 
 async def lock_node(tx: Tx, node_id: str) -> Node:
@@ -120,7 +120,7 @@ async def lock_node(tx: Tx, node_id: str) -> Node:
     )
 
 
-# No name looks like an id, and no two nodes have one name: what fits is one node.
+# A name never looks like an id, and names are unique: at most one node matches.
 _NAMED = f"{SELECT_NODE} WHERE (id = $1 OR name = $1) AND removed_at IS NULL"
 
 
@@ -139,7 +139,7 @@ def _found(row: Row | None, what: str) -> Node:
 
 
 async def lock_nodes(tx: Tx, ids: Iterable[NodeId]) -> dict[NodeId, Node]:
-    """Those of `ids` that exist. In one order, so that two transactions that meet cannot block each other."""
+    """Those of `ids` that exist, locked in the order of their ids, so that two transactions cannot deadlock."""
     ordered = sorted(set(ids))
     if not ordered:
         return {}

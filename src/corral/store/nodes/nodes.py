@@ -1,4 +1,4 @@
-"""Nodes as administrators see and change them, by id or by name."""
+"""Nodes as administrators see and change them; a node is named by its id or its name."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from corral.core.nodes.node import NameClaim, Node, NodeId
 from corral.core.nodes.presence import PresenceEvent, next_presence
 from corral.core.sizes import parse_budget_bytes
 from corral.store.access.audit_events import append_event
-from corral.store.engine.counters import ROUTES, bump_version
+from corral.store.engine.counters import ROUTES, bump_counter
 from corral.store.engine.database import Database, Tx
 from corral.store.engine.sql import in_list, places
 from corral.store.nodes.bus_credentials import revoke_bus_credentials
@@ -43,19 +43,19 @@ class NodeStore:
         return await self._database.read(body)
 
     async def read_names(self, ids: Iterable[str]) -> dict[str, str]:
-        """By id; of removed ones too. Whatever is no node's id is passed over."""
-        wanted = in_list(ids)
+        """By id, including removed nodes. Unknown ids are left out."""
+        chosen = in_list(ids)
 
         async def body(tx: Tx) -> dict[str, str]:
-            if not wanted:
+            if not chosen:
                 return {}
-            rows = await tx.fetch(f"SELECT id, name FROM nodes WHERE id IN ({places(len(wanted))})", *wanted)  # noqa: S608
+            rows = await tx.fetch(f"SELECT id, name FROM nodes WHERE id IN ({places(len(chosen))})", *chosen)  # noqa: S608
             return {row["id"]: row["name"] for row in rows}
 
         return await self._database.read(body)
 
     async def read_key_hashes(self) -> frozenset[str]:
-        """Of the secrets of all nodes that have one."""
+        """Hashes of all nodes' secrets."""
 
         async def body(tx: Tx) -> frozenset[str]:
             rows = await tx.fetch("SELECT key_hash FROM nodes WHERE key_hash IS NOT NULL AND removed_at IS NULL")
@@ -64,7 +64,7 @@ class NodeStore:
         return await self._database.read(body)
 
     async def read_changes(self, since_ms: int) -> tuple[int, list[Node], list[NodeId]]:
-        """The store's time now, nodes changed since, ids of nodes removed since."""
+        """The store's time, nodes changed since then, and ids of nodes removed since then."""
 
         async def body(tx: Tx) -> tuple[int, list[Node], list[NodeId]]:
             now = await store_now_ms(tx)
@@ -85,22 +85,22 @@ class NodeStore:
         return await self._database.write(body)
 
     async def approve(self, node_id: str, *, actor: str, despite_claims: bool = False) -> Node:
-        """The machine that has the name. Who claims it is approved by `replace_identity`; `despite_claims`: the one
-        that has it is meant."""
+        """Approve the machine that has the name; `replace_identity` approves one that claims it.
+
+        `despite_claims`: approve it even though other machines claim the name."""
 
         async def change(tx: Tx, node: Node) -> Node:
             if open_claims(node) and not despite_claims:
-                raise InvalidInput(_which(node))
+                raise InvalidInput(_list_claims(node))
             if node.approved:
-                raise InvalidInput(f"node {node.name} is {node.status}, not pending; there is nothing to approve")
+                raise InvalidInput(f"node {node.name} is already approved (status {node.status})")
             await append_event(tx, actor=actor, action="node.approved", subject=node.id, detail={"name": node.name})
             return replace(node, approved=True)
 
         return await self._change(node_id, change)
 
     async def replace_identity(self, node_id: str, claim_id: str, *, actor: str) -> Node:
-        """Another machine is this node from now on: what an administrator set on the name stays, the machine that was
-        it before is a stranger."""
+        """Make the claiming machine this node. Labels and limits of the node stay; the previous machine loses it."""
 
         async def change(tx: Tx, node: Node) -> Node:
             claim = _find_claim(node, claim_id)
@@ -111,7 +111,7 @@ class NodeStore:
                     node.id,
                 )
                 if other is not None:
-                    raise Conflict(f"that machine has joined as {other['name']!r} meanwhile")
+                    raise Conflict(f"that machine has since joined as {other['name']!r}")
             await revoke_bus_credentials(tx, node.id)
             detail = {"name": node.name, "claim": claim.id, "address": claim.told_from}
             await append_event(tx, actor=actor, action="node.replaced", subject=node.id, detail=detail)
@@ -124,7 +124,7 @@ class NodeStore:
                 registered_from=claim.told_from or None,
                 http_address=claim.http_address,
                 presence=next_presence(node.presence, PresenceEvent.RESTARTED),
-                presence_reason="another machine replaces it; not yet seen on the message bus",
+                presence_reason="replaced by another machine; not yet seen on the message bus",
                 presence_since=await store_now_ms(tx),
                 worker_draining=False,
                 conditions=(),
@@ -149,8 +149,8 @@ class NodeStore:
         return await self._change(node_id, change)
 
     async def add_refused(self, counts: Mapping[str, tuple[int, str]]) -> set[str]:
-        """By node: how many of its messages were refused, and why the latest. Of unknown nodes nothing is kept.
-        Answers which are nodes."""
+        """Count rejected messages. `counts`: by node, how many, and the reason of the latest. Unknown nodes are
+        ignored; returns the known ones."""
 
         async def body(tx: Tx) -> set[str]:
             known: set[str] = set(await lock_nodes(tx, (NodeId(node_id) for node_id in counts)))
@@ -163,24 +163,24 @@ class NodeStore:
 
         return await self._database.write(body)
 
-    async def set_drain(self, node_id: str, wanted: bool, *, actor: str) -> Node:
+    async def set_drain(self, node_id: str, requested: bool, *, actor: str) -> Node:
         async def change(tx: Tx, node: Node) -> Node:
-            if node.drain_requested != wanted:
-                action = "node.drained" if wanted else "node.resumed"
+            if node.drain_requested != requested:
+                action = "node.drained" if requested else "node.resumed"
                 await append_event(tx, actor=actor, action=action, subject=node.id, detail={"name": node.name})
-            return replace(node, drain_requested=wanted)
+            return replace(node, drain_requested=requested)
 
         return await self._change(node_id, change)
 
     async def set_labels(self, node_id: str, labels: Mapping[str, str], *, keep: bool, actor: str) -> Node:
-        """The administrator's labels; the worker's own are untouched."""
+        """Set the administrator's labels. `keep`: in addition to the existing ones. The worker's labels stay."""
 
         async def change(tx: Tx, node: Node) -> Node:
-            wanted = {**node.operator_labels, **labels} if keep else dict(labels)
-            check_operator_labels(wanted)
-            if wanted != node.operator_labels:
-                await append_event(tx, actor=actor, action="node.labelled", subject=node.id, detail={"labels": wanted})
-            return replace(node, operator_labels=wanted)
+            new = {**node.operator_labels, **labels} if keep else dict(labels)
+            check_operator_labels(new)
+            if new != node.operator_labels:
+                await append_event(tx, actor=actor, action="node.labelled", subject=node.id, detail={"labels": new})
+            return replace(node, operator_labels=new)
 
         return await self._change(node_id, change)
 
@@ -218,7 +218,7 @@ class NodeStore:
                 "UPDATE nodes SET removed_at = now_ms(), changed_at = now_ms(), key_hash = NULL WHERE id = $1", node.id
             )
             await append_event(tx, actor=actor, action="node.removed", subject=node.id, detail={"name": node.name})
-            await bump_version(tx, ROUTES)
+            await bump_counter(tx, ROUTES)
             return node
 
         return await self._database.write(body)
@@ -231,18 +231,17 @@ def open_claims(node: Node) -> list[NameClaim]:
 def _find_claim(node: Node, claim_id: str) -> NameClaim:
     found = [claim for claim in node.claims if claim_id and claim.id.startswith(claim_id)]
     if len(found) != 1:
-        problem = "several machines" if found else "no machine"
-        raise NotFound(f"{problem} with the claim {claim_id!r} wants to be {node.name}; {_which(node)}")
+        problem = "several claims on" if found else "no claim on"
+        raise NotFound(f"there is {problem} {node.name} with the id {claim_id!r}; {_list_claims(node)}")
     return found[0]
 
 
-def _which(node: Node) -> str:
-    """Nobody is approved by a name that two machines have."""
+def _list_claims(node: Node) -> str:
     claims = [f"{claim.id[:8]} from {claim.told_from or 'an unknown address'}" for claim in open_claims(node)]
     if not claims:
-        return "nobody else claims its name"
+        return "no other machine claims the name"
     return (
-        f"these machines claim to be {node.name}: {', '.join(claims)}."
-        f" Say which one replaces it with `corral nodes approve {node.name} --claim ID`,"
-        f" or refuse it with `corral nodes reject {node.name} --claim ID`"
+        f"other machines claim the name {node.name}: {', '.join(claims)}."
+        f" Approve one as its replacement with `corral nodes approve {node.name} --claim ID`,"
+        f" or reject it with `corral nodes reject {node.name} --claim ID`"
     )

@@ -1,4 +1,4 @@
-"""What workers say of themselves: registration, heartbeats, good-bye."""
+"""Registration, heartbeats and deregistration of workers."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -52,16 +52,16 @@ class Heartbeat:
     instance: str | None = None
     secret_hash: str = ""
     joined: bool = False
-    """The caller showed a registration token instead: all that a LocalAI worker has."""
+    """Whether the sender showed a registration token: a LocalAI worker has no secret of its own."""
     conditions: tuple[Condition, ...] | None = None
-    """None where the sender tells nothing of them."""
+    """None if the heartbeat does not report them."""
     told_from: str | None = None
-    """The address it came from."""
+    """The address it was sent from."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatOutcome:
-    """What became of one heartbeat. `node` is as it was before; None means there is no such node."""
+    """The result of one heartbeat. `node` is the node before it; None if there is no such node."""
 
     node: Node | None
     denied: bool = False
@@ -74,7 +74,7 @@ class HeartbeatOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The machine waits until an administrator says that it replaces `node`."""
+    """The machine claims the name of `node` and waits until an administrator decides."""
 
     node: Node
     claim: NameClaim
@@ -99,7 +99,7 @@ class RegistrationStore:
         bus_key: str | None = None,
         bus_ttl_s: float = 0.0,
     ) -> Registered | Claimed | Refuse:
-        """`bus_key`: public key the node's next bus credential is for; kept only if the node may have one."""
+        """`bus_key`: the public key of the node's next bus credential; recorded only if the node is approved."""
 
         async def body(tx: Tx) -> Registered | Claimed | Refuse:
             same_key, same_name = await _find(tx, claim)
@@ -120,12 +120,12 @@ class RegistrationStore:
                 case Welcome():
                     registered = Registered(await self._add(tx, claim, NodeId(new_id), decision.approved), True)
                 case Return():
-                    registered = await self._take_back(tx, claim, decision)
+                    registered = await self._return(tx, claim, decision)
                 case NameTaken():
                     return await self._claim(tx, decision.node, claim, new_id)
                 case Replace():
                     again = Return(decision.node, PresenceEvent.RESTARTED, approved=False)
-                    registered = await self._take_back(tx, claim, again)
+                    registered = await self._return(tx, claim, again)
             if bus_key is not None and registered.node.approved:
                 await record_bus_credential(tx, registered.node.id, bus_key, ttl_s=bus_ttl_s)
             return registered
@@ -133,26 +133,26 @@ class RegistrationStore:
         return await self._database.write(body)
 
     async def _claim(self, tx: Tx, node: Node, claim: NodeClaim, new_id: str) -> Claimed | Refuse:
-        """The node itself is untouched, and nobody but an administrator changes that."""
+        """Record the claim. The node itself stays as it is until an administrator decides."""
         before = node
         claims = add_claim(node.claims, claim, new_id=new_id, now_ms=await store_now_ms(tx))
         made = find_claim(claims, claim)
         is_new = find_claim(node.claims, claim) is None
         if node.conflict_message == _conflict_with(claim):
-            # The claim says the same and more; rejected, it must not leave a warning behind.
+            # The claim contains the same and more; if it is rejected, no warning must remain.
             node = replace(node, conflict_message=None, conflict_at=None)
         await update_node(tx, before, replace(node, claims=claims))
         if made is None:
             return Refuse(
                 "name_taken",
-                f"{len(claims)} other machines already claim to be {node.name!r}; an administrator has to decide first"
-                f" (`corral nodes show {node.name}`). Or start this one under another name (--name)",
+                f"{len(claims)} other machines already claim the name {node.name!r}; an administrator must decide first"
+                f" (`corral nodes show {node.name}`). Or start this worker with another name (--name)",
             )
         if made.rejected_at is not None:
             return Refuse(
                 "name_taken",
-                f"an administrator has refused to let this machine be {node.name!r}."
-                " Start it under another name (--name)",
+                f"an administrator rejected this machine's claim on the name {node.name!r}."
+                " Start the worker with another name (--name)",
             )
         if is_new:
             detail = {"name": node.name, "claim": made.id, "address": made.told_from}
@@ -202,11 +202,11 @@ class RegistrationStore:
         await append_event(tx, actor=f"worker {node.name}", action="node.registered", subject=node.id, detail=detail)
         return node
 
-    async def _take_back(self, tx: Tx, claim: NodeClaim, decision: Return) -> Registered:
+    async def _return(self, tx: Tx, claim: NodeClaim, decision: Return) -> Registered:
         node, new_process = decision.node, decision.event is PresenceEvent.RESTARTED
         presence = next_presence(node.presence, decision.event)
         if presence is Presence.GONE and not decision.approved:
-            presence = Presence.JOINING  # nothing else can be proven of it before it is approved
+            presence = Presence.JOINING  # its presence cannot be checked before it is approved
         after = replace(
             node,
             name=claim.name,
@@ -240,7 +240,7 @@ class RegistrationStore:
         return Registered(await update_node(tx, node, after), new_process)
 
     async def beat(self, beats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
-        """Many heartbeats in one transaction. Status is decided by the health pass, not here."""
+        """Record many heartbeats in one transaction. Health checks decide the status, not this."""
 
         async def body(tx: Tx) -> list[HeartbeatOutcome]:
             known = await lock_nodes(tx, (beat.node_id for beat in beats))
@@ -265,15 +265,15 @@ class RegistrationStore:
                     for beat in accepted
                 ],
             )
-            await _note_conditions(tx, accepted, known)
-            await _note_elsewhere(tx, beats, outcomes)
-            told: set[NodeId] = set()
+            await _record_conditions(tx, accepted, known)
+            await _record_other_addresses(tx, beats, outcomes)
+            recorded: set[NodeId] = set()
             for beat, outcome in zip(beats, outcomes, strict=True):
                 if outcome.fenced and outcome.node is not None and outcome.node.conflict_message is None:
-                    if outcome.node.id in told:
+                    if outcome.node.id in recorded:
                         continue
-                    told.add(outcome.node.id)
-                    message = "an older process of this machine still runs somewhere (a copied data directory?)"
+                    recorded.add(outcome.node.id)
+                    message = "an older process of this node is still running (was its data directory copied?)"
                     node = outcome.node
                     now = await store_now_ms(tx)
                     await update_node(tx, node, replace(node, conflict_message=message, conflict_at=now))
@@ -284,7 +284,7 @@ class RegistrationStore:
         return await self._database.write(body)
 
     async def set_draining(self, node_id: str, draining: bool) -> Node:
-        """The worker's own word; an administrator's wish to drain is another matter."""
+        """Record that the worker itself is draining; a drain requested by an administrator is separate."""
 
         async def body(tx: Tx) -> Node:
             node = await lock_node(tx, node_id)
@@ -298,17 +298,18 @@ class RegistrationStore:
             if node.presence is not Presence.LEFT:
                 await append_event(tx, actor=f"worker {node.name}", action="node.left", subject=node.id)
             presence = next_presence(node.presence, PresenceEvent.DEREGISTERED)
-            return await update_node(tx, node, replace(node, presence=presence, presence_reason="left by itself"))
+            reason = "deregistered by its worker"
+            return await update_node(tx, node, replace(node, presence=presence, presence_reason=reason))
 
         return await self._database.write(body)
 
 
-async def _note_elsewhere(tx: Tx, beats: Sequence[Heartbeat], outcomes: Sequence[HeartbeatOutcome]) -> None:
-    """A LocalAI worker that calls from another address than before is refused; an administrator should see why."""
+async def _record_other_addresses(tx: Tx, beats: Sequence[Heartbeat], outcomes: Sequence[HeartbeatOutcome]) -> None:
+    """Show administrators why heartbeats of a LocalAI worker from a new address are rejected."""
     denied = {
         outcome.node.id: (outcome.node, beat.told_from)
         for beat, outcome in zip(beats, outcomes, strict=True)
-        if outcome.denied and beat.joined and outcome.node is not None and outcome.node.key_hash is None
+        if outcome.denied and beat.joined and outcome.node is not None and not outcome.node.speaks_corral
     }
     for node, told_from in denied.values():
         now = await store_now_ms(tx)
@@ -316,8 +317,8 @@ async def _note_elsewhere(tx: Tx, beats: Sequence[Heartbeat], outcomes: Sequence
         if known is not None and now - (node.conflict_at or 0) < SEEN_EVERY_MS:
             continue
         message = (
-            f"{ELSEWHERE} {told_from}, while it registered from {node.registered_from}, and are refused. If it is the"
-            " same machine, restart its worker, which then claims its name, and approve the claim"
+            f"{ELSEWHERE} {told_from}, but the node registered from {node.registered_from}: they are rejected. If it is"
+            " the same machine, restart its worker, which then claims the name, and approve the claim"
         )
         await update_node(tx, node, replace(node, conflict_message=message, conflict_at=now))
         if known is None:
@@ -325,8 +326,8 @@ async def _note_elsewhere(tx: Tx, beats: Sequence[Heartbeat], outcomes: Sequence
             await append_event(tx, actor="worker", action="node.conflict", subject=node.id, detail=detail)
 
 
-async def _note_conditions(tx: Tx, beats: Sequence[Heartbeat], known: Mapping[NodeId, Node]) -> None:
-    """A condition that begins or ends is news; that its figures differ a little is not."""
+async def _record_conditions(tx: Tx, beats: Sequence[Heartbeat], known: Mapping[NodeId, Node]) -> None:
+    """Add an audit event when a condition begins or ends, but not when only its figures change."""
     for beat in beats:
         node = known[beat.node_id]
         if beat.conditions is None or _kinds(beat.conditions) == _kinds(node.conditions):
@@ -345,10 +346,10 @@ def _conflict_with(claim: NodeClaim) -> str:
 
 
 async def _find(tx: Tx, claim: NodeClaim) -> tuple[Node | None, Node | None]:
-    """Who has this secret, and who has this name.
+    """The node with this secret, and the node with this name.
 
-    Asked in one statement: between two, the same machine's other registration could appear, and it would be taken
-    for a stranger under its own name."""
+    One statement finds both: between two statements, another registration of the same machine could appear, which
+    would then count as another machine with its name."""
     rows = await tx.fetch(
         f"{SELECT_NODE} WHERE (key_hash = $1 OR name = $2) AND removed_at IS NULL ORDER BY id FOR UPDATE",
         claim.key_hash,
@@ -360,14 +361,14 @@ async def _find(tx: Tx, claim: NodeClaim) -> tuple[Node | None, Node | None]:
 
 
 def _reported(claim: NodeClaim) -> dict[str, Any]:
-    """The fields a claim shares with a node row. Unknown replaces known: the node itself says so."""
+    """The fields that a claim and a node share. An unknown value replaces a known one, as reported."""
     same = {field.name for field in fields(NodeClaim)} & set(COLUMNS)
     return {name: getattr(claim, name) for name in same if name != "name"}
 
 
 async def _find_look_alike(tx: Tx, claim: NodeClaim, same_key: Node | None) -> str | None:
-    """Read only when a name is new, which is rare. One that got the very same name since is no look-alike: adding a
-    second is refused, and tried again."""
+    """The name of a node that looks like the claimed one. Called only for a new name, which is rare. A node that got
+    the very same name since is not one: the insert then conflicts and is retried."""
     rows = await tx.fetch("SELECT id, name FROM nodes WHERE removed_at IS NULL AND name <> $1", claim.name)
     form = looks_like(claim.name)
     own = same_key.id if same_key is not None else None
@@ -375,8 +376,8 @@ async def _find_look_alike(tx: Tx, claim: NodeClaim, same_key: Node | None) -> s
 
 
 def speaks_for(node: Node, *, secret_hash: str, joined: bool, told_from: str | None) -> bool:
-    """Only the machine's own secret acts for it; a LocalAI worker has none and shows the registration token, from the
-    address it registered from."""
+    """Whether the sender may act for the node: it must show the node's secret. A LocalAI worker has none; it must show
+    the registration token, from the address it registered from."""
     if node.key_hash is None:
         return joined and is_bound_to(node, told_from)
     return hmac.compare_digest(node.key_hash, secret_hash)

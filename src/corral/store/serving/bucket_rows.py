@@ -1,18 +1,18 @@
-"""Whose an object in a shared storage is, as rows."""
+"""Rows of objects in a shared bucket and the models that need them."""
 
 from corral.core.models.config import ModelConfig
 from corral.core.models.load_plan import uses_file
 from corral.store.engine.database import Tx
 
 NOBODY = ""
-"""No model's name: what is nobody's goes, or passes to a model that uses its file."""
+"""In place of a model's name: the object is deleted, unless another model uses its file."""
 
 
 async def insert_object(tx: Tx, bucket: str, sha256: str, model: str, file: str) -> None:
     await tx.execute(
-        "INSERT INTO bucket_weights (bucket, sha256, model, file, noted_at, deleting_until, delete_due_at,"
+        "INSERT INTO bucket_weights (bucket, sha256, model, file, recorded_at, deleting_until, delete_due_at,"
         " delete_attempts, delete_error) VALUES ($1, $2, $3, $4, now_ms(), 0, 0, 0, '')"
-        " ON CONFLICT (bucket, sha256, model, file) DO UPDATE SET noted_at = excluded.noted_at",
+        " ON CONFLICT (bucket, sha256, model, file) DO UPDATE SET recorded_at = excluded.recorded_at",
         bucket,
         sha256,
         model,
@@ -21,7 +21,7 @@ async def insert_object(tx: Tx, bucket: str, sha256: str, model: str, file: str)
 
 
 async def leave_unused(tx: Tx, config: ModelConfig) -> None:
-    """What the model's earlier configurations needed and this one does not is nobody's from now on."""
+    """Release the objects that earlier configurations of the model needed and this one does not."""
     rows = await tx.fetch(
         "SELECT bucket, sha256, file FROM bucket_weights WHERE model = $1 ORDER BY bucket, sha256, file FOR UPDATE",
         config.name,

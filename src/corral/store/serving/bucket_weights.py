@@ -1,4 +1,4 @@
-"""Weights in shared storages: for which models Corral put them there, and that they go when no model needs them."""
+"""Weights in shared buckets: which models need them, and their deletion when no model does."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ class BucketWeightsStore:
         self._database = database
 
     async def note(self, bucket: str, sha256: str, model: str, file: str) -> bool:
-        """Before anything is put there, so that what a killed frontend put is known. False while the object is being
-        deleted: what is found there now is gone in a moment."""
+        """Record an object before it is uploaded, so that uploads of a killed frontend are known. False while the
+        object is being deleted."""
 
         async def body(tx: Tx) -> bool:
             owner = await _owner(tx, model, file)
             rows = await tx.fetch(
-                "SELECT deleting_until > now_ms() AS going FROM bucket_weights"
+                "SELECT deleting_until > now_ms() AS deleting FROM bucket_weights"
                 " WHERE bucket = $1 AND sha256 = $2 ORDER BY model, file FOR UPDATE",
                 bucket,
                 sha256,
             )
-            if any(row["going"] for row in rows):
+            if any(row["deleting"] for row in rows):
                 return False
             await insert_object(tx, bucket, sha256, owner, file)
             return True
@@ -40,15 +40,15 @@ class BucketWeightsStore:
         return await self._database.write(body)
 
     async def claim_deletions(self, bucket: str, *, lease_ms: int, most: int = 32) -> list[ObjectDeletion]:
-        """Of objects that no configured model needs. Whoever dies over one has it taken away when its lease ends."""
+        """Claim objects that no configured model needs. Claims of a frontend that died expire."""
 
         async def look(tx: Tx) -> bool:
             return bool(await tx.fetch(_OF_NO_MODEL, bucket, 1))
 
         async def claim(tx: Tx) -> list[ObjectDeletion]:
             rows = await tx.fetch(f"{_OF_NO_MODEL} FOR UPDATE", bucket, most)
-            await _pass_on(tx, bucket, rows)
-            # Only now: who noted the same object for another model a moment ago held these rows.
+            await _reassign(tx, bucket, rows)
+            # Read under the row locks, which a transaction that records the same object for another model also takes.
             needed = await tx.fetch(
                 "SELECT DISTINCT b.sha256 FROM bucket_weights b JOIN models m ON m.name = b.model"
                 " WHERE b.bucket = $1 AND m.deleted_at IS NULL",
@@ -99,16 +99,16 @@ _OF_NO_MODEL = (
 
 
 async def _owner(tx: Tx, model: str, file: str) -> str:
-    """Locked, so that an edit comes before or after: a load of an earlier configuration puts what is nobody's."""
+    """The model, locked against edits; NOBODY if its current configuration does not use the file."""
     await lock_model(tx, model)
     found = await find_model(tx, model)
     return model if found is not None and uses_file(found.config, file) else NOBODY
 
 
-async def _pass_on(tx: Tx, bucket: str, rows: Sequence[Row]) -> None:
-    """To a model that uses the same file. It had no need to put it there: it found it on its node, or the bucket."""
+async def _reassign(tx: Tx, bucket: str, rows: Sequence[Row]) -> None:
+    """Assign objects to a model that uses the same file; that model may have found it without recording it."""
     models = await read_models(tx) if rows else []
     for row in rows:
-        heir = next((model for model in models if uses_file(model.config, row["file"])), None)
-        if heir is not None:
-            await insert_object(tx, bucket, row["sha256"], heir.name, row["file"])
+        user = next((model for model in models if uses_file(model.config, row["file"])), None)
+        if user is not None:
+            await insert_object(tx, bucket, row["sha256"], user.name, row["file"])

@@ -1,4 +1,4 @@
-"""Where replicas were placed, and what ruled other machines out."""
+"""Placement decisions: where replicas were placed, and why not on other nodes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from corral.store.serving.load_job_rows import LoadJob
 
 DECISIONS_KEPT = 20
 NODES_EXPLAINED = 200
-"""Of a larger herd a decision keeps the best, and of the rest how many the same can be said of."""
+"""In a larger cluster, a decision keeps the best candidates, and counts the others by reason."""
 REASONS_COUNTED = 10
 NO_SCORE: Score = (0, 0, 0, 0, 0, 0, 0, 0)
 
@@ -36,11 +36,11 @@ class DecisionStore:
     async def read(
         self, *, model: str | None = None, node_id: str | None = None, limit: int = 5
     ) -> list[RecordedDecision]:
-        """Newest first; of one model, or those that chose one node."""
+        """Newest first; of one model, or of one chosen node."""
 
         async def body(tx: Tx) -> list[RecordedDecision]:
             rows = await tx.fetch(
-                "SELECT * FROM decisions WHERE (CAST($1 AS TEXT) IS NULL OR model = $1)"
+                "SELECT * FROM placement_decisions WHERE (CAST($1 AS TEXT) IS NULL OR model = $1)"
                 " AND (CAST($2 AS TEXT) IS NULL OR node_id = $2) ORDER BY id DESC LIMIT $3",
                 model,
                 node_id,
@@ -76,7 +76,7 @@ async def record_decision(tx: Tx, job: LoadJob, decision: Decision) -> None:
         for candidate in ranked[:NODES_EXPLAINED]
     ]
     await tx.execute(
-        "INSERT INTO decisions (model, job, at, cause, node_id, outcome, candidates)"
+        "INSERT INTO placement_decisions (model, job, at, cause, node_id, outcome, candidates)"
         " VALUES ($1, $2, now_ms(), $3, $4, $5, $6)",
         job.model,
         job.id,
@@ -88,8 +88,8 @@ async def record_decision(tx: Tx, job: LoadJob, decision: Decision) -> None:
         ).decode(),
     )
     await tx.execute(
-        "DELETE FROM decisions WHERE model = $1 AND id NOT IN"
-        " (SELECT id FROM decisions WHERE model = $1 ORDER BY id DESC LIMIT $2)",
+        "DELETE FROM placement_decisions WHERE model = $1 AND id NOT IN"
+        " (SELECT id FROM placement_decisions WHERE model = $1 ORDER BY id DESC LIMIT $2)",
         job.model,
         DECISIONS_KEPT,
     )
@@ -109,7 +109,7 @@ def _rank(candidate: Candidate) -> tuple[bool, bool, Score]:
 
 
 def _count(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
-    """The commonest first."""
+    """The most frequent reasons first."""
     alike = Counter((candidate.verdict.value, candidate.reason) for candidate in candidates)
     return [
         {"verdict": verdict, "reason": reason, "nodes": nodes}

@@ -1,11 +1,11 @@
-"""Which machines failed a load, and until when they are left alone with it."""
+"""Load back-off: nodes on which a load failed, and until when they cool down."""
 
 from corral.core.replicas.load_backoff import FORGOTTEN_AFTER_MS, LoadBackoff, cooldown_s
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.serving.load_job_rows import LoadJob
 
 
-class SetbackStore:
+class LoadBackoffStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -20,12 +20,12 @@ class SetbackStore:
                 revision,
                 FORGOTTEN_AFTER_MS,
             )
-            return {row["node_id"]: read_setback_row(row) for row in rows}
+            return {row["node_id"]: read_backoff_row(row) for row in rows}
 
         return await self._database.read(body)
 
 
-def read_setback_row(row: Row) -> LoadBackoff:
+def read_backoff_row(row: Row) -> LoadBackoff:
     return LoadBackoff(
         failures=row["failures"],
         error=row["error"],
@@ -36,7 +36,7 @@ def read_setback_row(row: Row) -> LoadBackoff:
     )
 
 
-async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float, digest: str) -> None:
+async def record_load_failure(tx: Tx, job: LoadJob, error: str, *, draw: float, digest: str) -> None:
     assert job.node_id is not None
     await tx.execute("DELETE FROM load_backoff WHERE until_at + $1 <= now_ms()", FORGOTTEN_AFTER_MS)
     before = await tx.fetch_one(
@@ -61,17 +61,17 @@ async def note_setback(tx: Tx, job: LoadJob, error: str, *, draw: float, digest:
     )
 
 
-async def clear_setbacks(tx: Tx, model: str, *, node_id: str | None = None) -> None:
-    """Of one node or of all: it has been done, or is to be tried anew."""
+async def clear_load_backoff(tx: Tx, model: str, *, node_id: str | None = None) -> None:
+    """Clear the back-off of one node or of all, after a success or for a retry."""
     await tx.execute(
         "DELETE FROM load_backoff WHERE model = $1 AND (CAST($2 AS TEXT) IS NULL OR node_id = $2)", model, node_id
     )
 
 
 async def wake_loads(tx: Tx, *, freed_by: str = "") -> None:
-    """There is room that was not there before: what waits in the queue is tried now, and what failed on machines that
-    rest may be asked for again, since there may be another. Not so of the model whose own end made the room: that may
-    be the last of the very process that did not start."""
+    """Capacity became free: loads that wait for it are due now, and so are failed loads of models with nodes in
+    back-off, since another node may take them. Except for the model `freed_by`: the capacity may be that of the very
+    process that did not start."""
     await tx.execute(
         "UPDATE load_jobs SET due_at = now_ms() WHERE due_at > now_ms() AND (state = 'pending' OR (state = 'failed'"
         " AND model <> $1 AND EXISTS (SELECT 1 FROM load_backoff WHERE load_backoff.model = load_jobs.model"

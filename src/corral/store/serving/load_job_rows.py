@@ -1,4 +1,4 @@
-"""The rows of load jobs."""
+"""Conversion between rows of `load_jobs` and the value `LoadJob`."""
 
 from dataclasses import dataclass, fields
 
@@ -18,10 +18,10 @@ class LoadJob:
     cause: str
     target_node: str | None = None
     replaces: str | None = None
-    stops_first_on: str | None = None
-    """The node where the replica it replaces is, or was, stopped for it: memory does not hold both."""
-    stops_first_backend: str | None = None
-    """That replica's backend, by the name under which its node has it."""
+    stop_first_node: str | None = None
+    """The node where the replica it replaces is, or was, stopped first, because both do not fit into memory."""
+    stop_first_backend: str | None = None
+    """That replica's backend, by its name on the node."""
     replica_id: str | None = None
     node_id: str | None = None
     node_name: str = ""
@@ -75,26 +75,26 @@ async def read_jobs(tx: Tx, where: str = "", *args: object) -> list[LoadJob]:
 
 
 async def forget_failed(tx: Tx, model: str, *, node_id: str | None = None) -> None:
-    """It is tried anew when somebody asks. A load for which a replica was stopped is kept, and due at once: nothing
-    else knows that the replica has to be replaced."""
+    """Delete failed jobs, so that the next request loads again. A job for which a replica was stopped first stays, and
+    is due at once: it is the only record that the replica must be replaced."""
     await tx.execute(
-        "DELETE FROM load_jobs WHERE model = $1 AND state = 'failed' AND stops_first_on IS NULL"
+        "DELETE FROM load_jobs WHERE model = $1 AND state = 'failed' AND stop_first_node IS NULL"
         " AND (CAST($2 AS TEXT) IS NULL OR target_node = $2)",
         model,
         node_id,
     )
     await tx.execute(
         "UPDATE load_jobs SET due_at = now_ms(), changed_at = now_ms() WHERE model = $1 AND state = 'failed'"
-        " AND stops_first_on IS NOT NULL AND (CAST($2 AS TEXT) IS NULL OR $2 IN (target_node, stops_first_on))",
+        " AND stop_first_node IS NOT NULL AND (CAST($2 AS TEXT) IS NULL OR $2 IN (target_node, stop_first_node))",
         model,
         node_id,
     )
 
 
 async def end_jobs(tx: Tx, model: str, why: str) -> None:
-    """Whoever works on one finds itself fenced, and stops what it began."""
+    """Delete all jobs of the model. Their owners are fenced and stop what they started."""
     for job in await read_jobs(tx, "WHERE model = $1", model):
         if job.replica_id is not None:
             await set_states(tx, [job.replica_id], ReplicaState.STOPPING, why)
     await tx.execute("DELETE FROM load_jobs WHERE model = $1", model)
-    await tx.execute("DELETE FROM stopped_first WHERE model = $1", model)
+    await tx.execute("DELETE FROM stop_first_replicas WHERE model = $1", model)

@@ -1,4 +1,4 @@
-"""Load jobs: asked for once by however many, read, called off."""
+"""Load jobs: requested (one for all concurrent requests), read, restored and cancelled."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,24 +7,24 @@ from corral.core.backends.rollout import StoppedFirst, is_served_again
 from corral.core.replicas.on_demand import OnDemandPlan, plan_on_demand
 from corral.core.replicas.replica import ReplicaState
 from corral.core.replicas.scaling import Add, Scheduling
-from corral.store.engine.counters import ROUTES, bump_version
+from corral.store.engine.counters import ROUTES, bump_counter
 from corral.store.engine.database import Database, Tx
 from corral.store.engine.leases import Lease, check_held
 from corral.store.engine.sql import in_list, places
-from corral.store.serving.load_backoff import clear_setbacks, wake_loads
+from corral.store.serving.load_backoff import clear_load_backoff, wake_loads
 from corral.store.serving.load_job_rows import LoadJob, end_jobs, forget_failed, job_of, read_jobs
 from corral.store.serving.models import find_model, lock_model
-from corral.store.serving.pending_models import forgive_pending
+from corral.store.serving.pending_revisions import retry_pending
 from corral.store.serving.replica_rows import read_replicas, set_states
-from corral.store.serving.replicas import read_surroundings
+from corral.store.serving.replicas import read_cluster
+from corral.store.serving.rollouts import read_stopped, read_stopped_models
 from corral.store.serving.scheduling import clear_unsatisfiable, find_scheduling
-from corral.store.serving.version_switches import read_stopped, read_stopped_models
 from corral.system import Ids
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPatience:
-    """Nothing is loaded: why waiting is enough."""
+    """No load is needed: waiting is enough, for this reason."""
 
     reason: str
 
@@ -32,9 +32,9 @@ class LoadPatience:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restoring:
     jobs: tuple[str, ...]
-    """Loads that bring back what was stopped."""
+    """Loads that restore the replicas that were stopped."""
     ended: int
-    """Loads of the version that was meant."""
+    """How many loads of the other version were ended."""
 
 
 _TRY_NOW = "UPDATE load_jobs SET state = 'pending', attempts = 0, reason = '', due_at = now_ms(), changed_at = now_ms()"
@@ -45,8 +45,8 @@ class LoadJobStore:
         self._database = database
 
     async def ask(self, model: str, revision: str, *, cause: str, ids: Ids) -> LoadJob | LoadPatience:
-        """One load for all who ask: the one under way, or a new one. A failed one is answered until it is due again.
-        None is made where a replica is there, or no more may be."""
+        """Return the load in progress, or start one. A failed load is returned until it is due again. None is started
+        if the existing replicas are enough."""
 
         async def body(tx: Tx) -> LoadJob | LoadPatience:
             await lock_model(tx, model)
@@ -58,9 +58,9 @@ class LoadJobStore:
                 if not await _is_due(tx, job) and job.revision == revision:
                     return job
             record = await find_scheduling(tx, model)
-            wanted = record.scheduling if record is not None else Scheduling(model=model)
+            scheduling = record.scheduling if record is not None else Scheduling(model=model)
             rows = await read_replicas(tx, "WHERE model = $1", model)
-            plan = plan_on_demand(revision, rows, wanted, await read_surroundings(tx)) if rows else OnDemandPlan()
+            plan = plan_on_demand(revision, rows, scheduling, await read_cluster(tx)) if rows else OnDemandPlan()
             if plan.wait:
                 return LoadPatience(plan.wait)
             add = Add(why=cause, replaces=plan.replaces)
@@ -78,20 +78,21 @@ class LoadJobStore:
         known: Collection[str] | None = None,
         lease: Lease | None = None,
     ) -> list[LoadJob]:
-        """Each beside those under way, unless one of them is for the same node or takes the same one's place. `known`:
-        the loads that were counted; one that somebody asked for since is one of those that were missing."""
+        """Start a load for each of `adds`, unless an active one is for the same node or replaces the same replica.
+
+        `known`: the loads that the caller has counted; each newer one stands for one of `adds`."""
 
         async def body(tx: Tx) -> list[LoadJob]:
             await check_held(tx, lease)
             await lock_model(tx, model)
             jobs = {job.ordinal: job for job in await read_jobs(tx, "WHERE model = $1", model)}
-            news = sum(job.active and job.id not in known for job in jobs.values()) if known is not None else 0
+            newer = sum(job.active and job.id not in known for job in jobs.values()) if known is not None else 0
             made = []
             for add in adds:
                 if any(_same(job, add) for job in jobs.values()):
                     continue
-                if news and add.replaces is None and add.node_id is None:
-                    news -= 1
+                if newer and add.replaces is None and add.node_id is None:
+                    newer -= 1
                     continue
                 job = await put_job(tx, model, revision, add, jobs, ids)
                 jobs[job.ordinal] = job
@@ -113,16 +114,16 @@ class LoadJobStore:
         return await self._database.read(body)
 
     async def cancel(self, model: str, *, why: str) -> None:
-        """Of an unload: no load of the model goes on, and what failed is forgotten."""
+        """End all loads of the model and clear its back-off, for an unload."""
 
         async def body(tx: Tx) -> None:
             await end_jobs(tx, model, why)
-            await clear_setbacks(tx, model)
+            await clear_load_backoff(tx, model)
 
         await self._database.write(body)
 
     async def is_there(self, identity: str) -> bool:
-        """Also when it has failed, or is another's."""
+        """Whether the job exists, even if it failed or another frontend holds it."""
 
         async def body(tx: Tx) -> bool:
             return await tx.fetch_one("SELECT id FROM load_jobs WHERE id = $1", identity) is not None
@@ -130,45 +131,45 @@ class LoadJobStore:
         return await self._database.read(body)
 
     async def forgive(self, model: str, *, node_id: str | None = None) -> None:
-        """Somebody wants it tried now, on one node or wherever it finds a place: what failed is forgotten."""
+        """A person wants the load retried now, on one node or on any: clear its failures."""
 
         async def body(tx: Tx) -> None:
             await lock_model(tx, model)
             await forget_failed(tx, model, node_id=node_id)
-            await clear_setbacks(tx, model, node_id=node_id)
-            await forgive_pending(tx, model)
+            await clear_load_backoff(tx, model, node_id=node_id)
+            await retry_pending(tx, model)
 
         await self._database.write(body)
 
     async def try_anew(self, job: LoadJob, *, node_id: str) -> None:
-        """What failed says nothing of the version the node has now: it is tried at once. One for which a replica was
-        stopped goes on itself, as nothing else knows of that."""
+        """Retry a failed load at once, because its failure was of another backend version than the node has now.
+
+        A job for which a replica was stopped first is itself retried; another one is deleted."""
 
         async def body(tx: Tx) -> None:
             await lock_model(tx, job.model)
             await tx.execute(
-                "DELETE FROM load_jobs WHERE id = $1 AND state = 'failed' AND stops_first_on IS NULL", job.id
+                "DELETE FROM load_jobs WHERE id = $1 AND state = 'failed' AND stop_first_node IS NULL", job.id
             )
             await tx.execute(f"{_TRY_NOW} WHERE id = $1 AND state = 'failed'", job.id)
-            await clear_setbacks(tx, job.model, node_id=node_id)
+            await clear_load_backoff(tx, job.model, node_id=node_id)
 
         await self._database.write(body)
 
     async def restore(self, node_id: str, backend: str, *, digest: str, ids: Ids) -> Restoring:
-        """Another version of the backend than was meant is current on the node, and stays so. What was stopped for the
-        one that was meant is loaded again at once with this one. Replicas that serve from it need no successors: those
-        end."""
+        """A rollout of the backend on the node was taken back, and `digest` stays current there. Replicas that were
+        stopped first are loaded again at once. Loads that would replace replicas of this version end."""
 
         async def body(tx: Tx) -> Restoring:
             found = await _find_changed(tx, node_id, backend, digest)
             for model in sorted(found.models):
                 await lock_model(tx, model)
-                await clear_setbacks(tx, model, node_id=node_id)
-            found = await _find_changed(tx, node_id, backend, digest)  # one may have become ready until then
+                await clear_load_backoff(tx, model, node_id=node_id)
+            found = await _find_changed(tx, node_id, backend, digest)  # again, now that the models are locked
             await _end_successors(tx, found.unneeded)
             again = list(found.again)
             await tx.execute_many(f"{_TRY_NOW} WHERE id = $1 AND owner = ''", [(job.id,) for job in again])
-            # Whoever loads the version that is gone may wait for it for long: the load begins anew, in the same place.
+            # An owner may wait long for the version that is gone: it is fenced, and the load starts again.
             await tx.execute_many(
                 "UPDATE load_jobs SET owner = '', fence = fence + 1, lease_until = 0, due_at = now_ms(),"
                 " changed_at = now_ms() WHERE id = $1 AND owner <> ''",
@@ -181,8 +182,8 @@ class LoadJobStore:
         return await self._database.write(body)
 
     async def forget(self, model: str, jobs: Sequence[str], *, seen_at: int, lease: Lease | None = None) -> None:
-        """They are not wanted any more. One that has got a place or lost one since the look at the replicas goes on: it
-        was judged by what is no longer so."""
+        """Delete loads that are no longer needed. One that was placed, or lost its replica, after `seen_at` stays: the
+        decision was made on an outdated view."""
 
         async def body(tx: Tx) -> None:
             await check_held(tx, lease)
@@ -198,7 +199,7 @@ class LoadJobStore:
         await self._database.write(body)
 
     async def wake(self) -> None:
-        """There is new capacity."""
+        """New capacity is available: retry the loads that wait for it."""
 
         async def body(tx: Tx) -> None:
             await wake_loads(tx)
@@ -211,9 +212,9 @@ class LoadJobStore:
 class _Changed:
     stopped: Sequence[StoppedFirst]
     again: Sequence[LoadJob]
-    """For which a replica was stopped."""
+    """Loads for which a replica was stopped first."""
     unneeded: Sequence[LoadJob]
-    """That take the places of replicas which may stay."""
+    """Loads that would replace replicas which may stay."""
 
     @property
     def models(self) -> set[str]:
@@ -231,7 +232,7 @@ async def _find_changed(tx: Tx, node_id: str, backend: str, digest: str) -> _Cha
     revisions = {row.id: row.revision for row in serving}
     ids = in_list(revisions)
     successors = await read_jobs(tx, f"WHERE replaces IN ({places(len(ids))})", *ids) if ids else []
-    stopping = await read_jobs(tx, "WHERE stops_first_on = $1 AND stops_first_backend = $2", node_id, backend)
+    stopping = await read_jobs(tx, "WHERE stop_first_node = $1 AND stop_first_backend = $2", node_id, backend)
     # Another revision is an edit, whatever the version of the backend.
     unneeded = [job for job in successors if job.replaces is not None and job.revision == revisions[job.replaces]]
     return _Changed(
@@ -242,30 +243,30 @@ async def _find_changed(tx: Tx, node_id: str, backend: str, digest: str) -> _Cha
 
 
 async def _end_successors(tx: Tx, jobs: Sequence[LoadJob]) -> None:
-    """Whoever works on one finds itself fenced, and stops what it began."""
-    places_taken = [job.replica_id for job in jobs if job.replica_id is not None]
-    if places_taken:
-        await set_states(tx, places_taken, ReplicaState.STOPPING, "the version it was to serve from was taken back")
-        await bump_version(tx, ROUTES)
+    """Delete the jobs. Their owners are fenced and stop what they started."""
+    replicas = [job.replica_id for job in jobs if job.replica_id is not None]
+    if replicas:
+        await set_states(tx, replicas, ReplicaState.STOPPING, "the rollout of its backend version was taken back")
+        await bump_counter(tx, ROUTES)
     await tx.execute_many("DELETE FROM load_jobs WHERE id = $1", [(job.id,) for job in jobs])
 
 
 async def _load_lost(tx: Tx, lost: Sequence[StoppedFirst], digest: str, ids: Ids) -> list[LoadJob]:
-    """The loads for which these were stopped are gone: others bring them back, where nothing else serves instead."""
+    """Start loads for replicas whose own load is gone, unless other replicas serve instead."""
     models = await read_stopped_models(tx, lost)
     made = []
     for one in lost:
         model = await find_model(tx, one.model)
         if model is None or is_served_again(one, models[one.model], digest=digest):
-            await tx.execute("DELETE FROM stopped_first WHERE replica_id = $1", one.replica_id)
+            await tx.execute("DELETE FROM stop_first_replicas WHERE replica_id = $1", one.replica_id)
             continue
         jobs = {job.ordinal: job for job in await read_jobs(tx, "WHERE model = $1", one.model)}
         if any(job.active and job.replaces is None for job in jobs.values()):
-            continue  # it is being brought back already
-        add = Add(why="it was stopped for a version that was taken back", replaces=one.replica_id)
+            continue  # another load restores it already
+        add = Add(why="it was stopped for a rollout that was taken back", replaces=one.replica_id)
         job = await put_job(tx, one.model, model.revision, add, jobs, ids)
         await tx.execute(
-            "UPDATE load_jobs SET stops_first_on = $2, stops_first_backend = $3 WHERE id = $1",
+            "UPDATE load_jobs SET stop_first_node = $2, stop_first_backend = $3 WHERE id = $1",
             job.id,
             one.node_id,
             one.backend,
@@ -275,8 +276,8 @@ async def _load_lost(tx: Tx, lost: Sequence[StoppedFirst], digest: str, ids: Ids
 
 
 async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int, LoadJob], ids: Ids) -> LoadJob:
-    """A failed job that is due again is the first to be taken up, so that its attempts are not forgotten. One for which
-    a replica was stopped stays that replica's successor, and is not taken up for another's place or node."""
+    """Reuse a failed job that is due again, so that its attempts count, or insert a new one. A job for which a replica
+    was stopped first stays that replica's successor, and is not reused for another replica or node."""
     for ordinal, job in sorted(jobs.items(), key=lambda one: (one[1].replaces != add.replaces, one[0])):
         if not job.active and _may_become(job, add) and await _is_due(tx, job):
             attempts = job.attempts if job.revision == revision else 0
@@ -290,7 +291,7 @@ async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int
                 revision,
                 add.why,
                 add.node_id,
-                add.replaces if job.stops_first_on is None else job.replaces,
+                add.replaces if job.stop_first_node is None else job.replaces,
                 attempts,
             )
             assert row is not None
@@ -314,11 +315,11 @@ async def put_job(tx: Tx, model: str, revision: str, add: Add, jobs: Mapping[int
 
 
 def _may_become(job: LoadJob, add: Add) -> bool:
-    if job.stops_first_on is None:
+    if job.stop_first_node is None:
         return True
     if add.replaces is not None:
         return add.replaces == job.replaces
-    return add.node_id in (None, job.stops_first_on)
+    return add.node_id in (None, job.stop_first_node)
 
 
 async def _is_due(tx: Tx, job: LoadJob) -> bool:

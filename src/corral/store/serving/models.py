@@ -1,8 +1,8 @@
-"""Model configurations: the current ones, what they were before, and what they are to become.
+"""Model configurations: the current ones, earlier revisions and pending ones.
 
-An edit that replicas have to be loaded anew for is pending while some of the current revision serve: it takes over when
-one of it is ready (ADR 0817). A deleted model keeps its row, under a revision of its own, so that a replica loaded from
-it is as outdated as one of an edited model.
+An edit that requires a reload is pending while replicas of the current revision serve: it takes effect when a replica
+of it is ready (ADR 0817). A deleted model keeps its row, under a revision of its own, so that its replicas are outdated
+like those of an edited model.
 """
 
 from collections.abc import Iterable
@@ -24,18 +24,24 @@ from corral.core.models.revisions import is_same_load, must_be_proven
 from corral.core.replicas.replica import ReplicaState
 from corral.core.suggestions import near_names
 from corral.store.access.audit_events import append_event
-from corral.store.engine.counters import MODELS, ROUTES, bump_version, lock_version, read_version
+from corral.store.engine.counters import MODELS, ROUTES, bump_counter, lock_counter, read_counter
 from corral.store.engine.database import Database, Row, Tx
-from corral.store.engine.documents import read_document
 from corral.store.engine.leases import Lease, check_held
 from corral.store.serving.bucket_rows import leave_unused
-from corral.store.serving.load_backoff import clear_setbacks
+from corral.store.serving.documents import read_document
+from corral.store.serving.load_backoff import clear_load_backoff
 from corral.store.serving.load_job_rows import end_jobs, forget_failed
-from corral.store.serving.pending_models import PendingRevision, drop_pending, find_pending, put_pending, read_pending
+from corral.store.serving.pending_revisions import (
+    PendingRevision,
+    delete_pending,
+    find_pending,
+    insert_pending,
+    read_pending,
+)
 from corral.store.serving.replica_rows import read_replicas, set_states
 from corral.system.yaml import load_yaml
 
-REVISIONS_KEPT = 100
+MAX_REVISIONS = 100
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -44,10 +50,10 @@ class StoredModel:
     name: str
     revision: str
     text: str
-    """The YAML as it was given."""
+    """The YAML as written by its author."""
     config: ModelConfig
     aliases: tuple[str, ...]
-    """Every other name that leads here: those of the configuration, and of redirects (`alias:`) to this model."""
+    """All other names of the model: aliases in its configuration, and models that are an alias of it (`alias:`)."""
     changed_at: int
     changed_by: str
     pending: PendingRevision | None = None
@@ -55,7 +61,7 @@ class StoredModel:
 
     @property
     def newest(self) -> "StoredModel":
-        """As it was last written, whether that serves yet or not."""
+        """The last saved revision, even if it is pending."""
         pending = self.pending
         if pending is None:
             return self
@@ -70,7 +76,7 @@ class StoredModel:
         )
 
     def of_revision(self, revision: str) -> "StoredModel | None":
-        """The current one or the pending one; None when it is neither any more."""
+        """The current or the pending revision; None if it is neither."""
         return next((one for one in (self, self.newest) if one.revision == revision), None)
 
     @property
@@ -79,7 +85,7 @@ class StoredModel:
 
     @property
     def served(self) -> bool:
-        """Whether replicas of it may exist: a redirect has none, a disabled model wants none."""
+        """Whether it may have replicas: an alias or a disabled model has none."""
         return not self.config.alias_of and not self.config.disabled
 
 
@@ -94,7 +100,7 @@ class ModelRevision:
 
 def parse_config_text(text: str) -> ModelConfig:
     if len(text.encode()) > CONFIG_MOST_BYTES:
-        raise InvalidInput(f"the model configuration is larger than {CONFIG_MOST_BYTES >> 20} MiB")
+        raise InvalidInput(f"the model configuration exceeds {CONFIG_MOST_BYTES >> 20} MiB")
     return parse_model_config(load_yaml(text))
 
 
@@ -112,7 +118,7 @@ def _stored(row: Row, pending: PendingRevision | None) -> StoredModel:
 
 
 async def read_models(tx: Tx) -> list[StoredModel]:
-    """For readers that need models and something else from one snapshot."""
+    """All models, for transactions that read other rows too."""
     pending = await read_pending(tx)
     rows = await tx.fetch("SELECT * FROM models WHERE deleted_at IS NULL ORDER BY name")
     return [_stored(row, pending.get(row["name"])) for row in rows]
@@ -128,13 +134,13 @@ async def find_model(tx: Tx, name: str) -> StoredModel | None:
 
 
 async def lock_model(tx: Tx, name: str) -> None:
-    """Who asks for it, edits or deletes it takes turns from here on, and finds what the one before has done."""
+    """Serialize loads, edits and deletes of the model, until the end of the transaction."""
     await tx.fetch_one("SELECT name FROM models WHERE name = $1 FOR UPDATE", name)
 
 
 def unknown_model(name: str, names: Iterable[str]) -> NotFound:
     near = near_names(name, list(names))
-    hint = f"did you mean {', '.join(near)}?" if near else "`corral models list` shows the ones there are"
+    hint = f"did you mean {', '.join(near)}?" if near else "list the models with `corral models list`"
     return NotFound(f"there is no model {name!r}; {hint}")
 
 
@@ -143,7 +149,7 @@ class ModelStore:
         self._database = database
 
     async def read(self, name: str) -> StoredModel:
-        """By its name or by an alias. A redirect is answered as itself, by its own name."""
+        """By name or alias. The name of a model that is itself an alias returns that model, not its target."""
 
         async def body(tx: Tx) -> StoredModel:
             model = await find_model(tx, name)
@@ -173,7 +179,7 @@ class ModelStore:
         return await self._database.read(body)
 
     async def read_config(self, name: str, revision: str) -> ModelConfig:
-        """Of a revision that a replica was loaded from, which may not be the current one."""
+        """The configuration of a revision, current or not."""
 
         async def body(tx: Tx) -> ModelConfig:
             model = await find_model(tx, name)
@@ -186,31 +192,32 @@ class ModelStore:
                 revision,
             )
             if model is None or row is None or not row["config"]:
-                raise NotFound(f"the model {name!r} has no revision {revision[:12]} any more")
+                raise NotFound(f"revision {revision[:12]} of the model {name!r} no longer exists")
             return parse_config_text(row["config"])
 
         return await self._database.read(body)
 
     async def read_version(self) -> int:
-        """Grows with every change of any model."""
+        """The change counter of models."""
 
         async def body(tx: Tx) -> int:
-            return await read_version(tx, MODELS)
+            return await read_counter(tx, MODELS)
 
         return await self._database.read(body)
 
     async def save(
         self, config_yaml: str, actor: str, *, expected: str | None = None, new: bool = False
     ) -> StoredModel:
-        """Adds a model or replaces its configuration; saving the same again changes nothing. What replicas would have
-        to be loaded anew for is pending while any serve.
+        """Add a model or change its configuration; saving the same text again changes nothing. An edit that requires a
+        reload is pending while replicas serve.
 
-        `expected`: the revision the caller edited; if there is another by now, Conflict. `new`: there must be none."""
+        `expected`: the revision that was edited; raises Conflict if it is not the newest. `new`: raises Conflict if the
+        model exists."""
         config = parse_config_text(config_yaml)
 
         async def body(tx: Tx) -> StoredModel:
-            # Two savers take turns: a name is unique among models and aliases together, which no index can say.
-            await lock_version(tx, MODELS)
+            # Saves are serialized: names are unique among models and aliases together, which no index can ensure.
+            await lock_counter(tx, MODELS)
             models = {model.name: model for model in await read_models(tx)}
             before = models.get(config.name)
             _check_expected(config.name, before, expected=expected, new=new)
@@ -220,15 +227,15 @@ class ModelStore:
             _check_files(config, models.values(), before)
             await lock_model(tx, config.name)
             if before is not None and must_be_proven(before.config, config) and await _has_ready(tx, config.name):
-                await put_pending(tx, config, config_yaml, actor, replaces=before.revision)
+                await insert_pending(tx, config, config_yaml, actor, replaces=before.revision)
                 await _append_revision(tx, config.name, config_revision(config), config_yaml, actor)
             else:
                 await _put_current(tx, config, config_yaml, actor, before)
-            await bump_version(tx, MODELS)
+            await bump_counter(tx, MODELS)
             if before is None or before.newest.config.document != config.document:
-                # What failed was something else.
+                # Earlier failures were of another configuration.
                 await forget_failed(tx, config.name)
-                await bump_version(tx, ROUTES)
+                await bump_counter(tx, ROUTES)
                 action = "model.changed" if before else "model.added"
                 detail = {"revision": config_revision(config), "backend": config.backend}
                 await append_event(tx, actor=actor, action=action, subject=config.name, detail=detail)
@@ -237,24 +244,24 @@ class ModelStore:
         return await self._database.write(body)
 
     async def apply_pending(self, name: str, revision: str, *, lease: Lease | None = None) -> None:
-        """Nothing serves any more that it would have to be proven beside."""
+        """Make the pending revision current, unless a replica of the current one serves."""
 
         async def body(tx: Tx) -> None:
             await check_held(tx, lease)
-            await lock_version(tx, MODELS)
+            await lock_counter(tx, MODELS)
             await lock_model(tx, name)
             model = await find_model(tx, name)
             pending = model.pending if model is not None else None
             if model is None or pending is None or pending.revision != revision or await _has_ready(tx, name):
                 return
             await promote(tx, model)
-            await bump_version(tx, ROUTES)
+            await bump_counter(tx, ROUTES)
 
         await self._database.write(body)
 
     async def delete(self, name: str, actor: str, *, expected: str | None = None) -> StoredModel:
         async def body(tx: Tx) -> StoredModel:
-            await lock_version(tx, MODELS)
+            await lock_counter(tx, MODELS)
             models = {model.name: model for model in await read_models(tx)}
             if name not in models:
                 raise unknown_model(name, models)
@@ -262,7 +269,9 @@ class ModelStore:
             _check_expected(name, before, expected=expected, new=False)
             redirects = [model.name for model in models.values() if model.alias_of == name]
             if redirects:
-                raise Conflict(f"{', '.join(redirects)} would lead nowhere; delete that first, or point it elsewhere")
+                raise Conflict(
+                    f"{', '.join(redirects)} is an alias of {name}; delete it first, or point it to another model"
+                )
             revision = deleted_revision(name)
             await tx.execute(
                 "UPDATE models SET deleted_at = now_ms(), changed_at = now_ms(), changed_by = $2, revision = $3"
@@ -271,16 +280,16 @@ class ModelStore:
                 actor,
                 revision,
             )
-            # What was wanted of it goes too: another model of the same name begins anew.
+            # Its scheduling goes too: a later model of the same name starts without it.
             await tx.execute("DELETE FROM scheduling WHERE model = $1", name)
             await tx.execute("DELETE FROM scaling_states WHERE model = $1", name)
-            await drop_pending(tx, name)
+            await delete_pending(tx, name)
             await _drain(tx, name, "its model was deleted")
             await end_jobs(tx, name, "its model was deleted")
-            await clear_setbacks(tx, name)
+            await clear_load_backoff(tx, name)
             await _append_revision(tx, name, revision, "", actor)
-            await bump_version(tx, MODELS)
-            await bump_version(tx, ROUTES)
+            await bump_counter(tx, MODELS)
+            await bump_counter(tx, ROUTES)
             await append_event(tx, actor=actor, action="model.deleted", subject=name, detail={})
             await _refresh_aliases(tx, {before.alias_of})
             return before
@@ -290,15 +299,15 @@ class ModelStore:
 
 def _check_expected(name: str, before: StoredModel | None, *, expected: str | None, new: bool) -> None:
     if new and before is not None:
-        raise Conflict(f"there is a model {name!r} already; edit that one, or choose another name")
+        raise Conflict(f"the model {name!r} already exists; edit it, or choose another name")
     if expected is None:
         return
     if before is None:
-        raise Conflict(f"the model {name!r} is not there any more; it was deleted meanwhile")
+        raise Conflict(f"the model {name!r} was deleted in the meantime")
     newest = before.newest
     if newest.revision != expected:
         raise Conflict(
-            f"the model {name!r} was changed meanwhile, by {newest.changed_by}; look at it again before you change it"
+            f"the model {name!r} was changed in the meantime, by {newest.changed_by}; reload it before you edit it"
         )
 
 
@@ -311,17 +320,17 @@ def _check_names(config: ModelConfig, models: Iterable[StoredModel]) -> None:
         taken.update(dict.fromkeys(aliases, f"an alias of {model.name!r}"))
     for name in (config.name, *config.aliases):
         if name in taken:
-            raise Conflict(f"the name {name!r} is taken: it is {taken[name]}")
+            raise Conflict(f"the name {name!r} is taken by {taken[name]}")
     if not config.alias_of:
         return
     target = next((model for model in others if model.name == config.alias_of), None)
     if target is None:
-        raise InvalidInput(f"{config.name!r} points to {config.alias_of!r}, and there is no such model")
+        raise InvalidInput(f"{config.name!r} is an alias of {config.alias_of!r}, but there is no such model")
     if target.alias_of:
-        raise InvalidInput(f"{config.alias_of!r} is itself an alias, of {target.alias_of!r}; point to that one")
-    pointing = [model.name for model in others if model.alias_of == config.name]
-    if pointing:
-        raise InvalidInput(f"{', '.join(pointing)} points to {config.name!r}, which therefore cannot be an alias")
+        raise InvalidInput(f"{config.alias_of!r} is itself an alias of {target.alias_of!r}; use that name instead")
+    aliased = [model.name for model in others if model.alias_of == config.name]
+    if aliased:
+        raise InvalidInput(f"{config.name!r} cannot be an alias, because {', '.join(aliased)} is an alias of it")
 
 
 def _check_files(config: ModelConfig, models: Iterable[StoredModel], before: StoredModel | None) -> None:
@@ -359,7 +368,7 @@ async def _found(tx: Tx, name: str) -> StoredModel:
 async def _put_current(tx: Tx, config: ModelConfig, text: str, actor: str, before: StoredModel | None) -> None:
     await _write(tx, config, text, actor)
     await _append_revision(tx, config.name, config_revision(config), text, actor)
-    await drop_pending(tx, config.name)
+    await delete_pending(tx, config.name)
     if before is not None and is_same_load(before.config, config):
         await _carry_over(tx, config.name, before.revision, config_revision(config))
     if config.alias_of or config.disabled:
@@ -369,14 +378,14 @@ async def _put_current(tx: Tx, config: ModelConfig, text: str, actor: str, befor
 
 
 async def promote(tx: Tx, model: StoredModel) -> None:
-    """The pending revision is the current one from now on. The caller holds the version of models and the model's row,
-    and moves the version of routes."""
+    """Make the pending revision current. The caller has locked the counter of models and the model's row, and bumps the
+    counter of routes."""
     pending = model.pending
     assert pending is not None
     await _write(tx, pending.config, pending.text, pending.changed_by, changed_at=pending.changed_at)
-    await drop_pending(tx, model.name)
+    await delete_pending(tx, model.name)
     await leave_unused(tx, pending.config)
-    await bump_version(tx, MODELS)
+    await bump_counter(tx, MODELS)
     await _refresh_aliases(tx, {model.name})
     detail = {"revision": pending.revision, "replaces": model.revision}
     await append_event(tx, actor="corral", action="model.revision_serves", subject=model.name, detail=detail)
@@ -387,13 +396,14 @@ async def _has_ready(tx: Tx, model: str) -> bool:
 
 
 async def _drain(tx: Tx, model: str, why: str) -> None:
-    """In the transaction of the change: another model of this name must not be answered by them."""
+    """Drain the model's replicas. Call it in the transaction of the change: a later model of the same name must not use
+    them."""
     ready = [row.id for row in await read_replicas(tx, "WHERE model = $1 AND state = 'ready'", model)]
     await set_states(tx, ready, ReplicaState.DRAINING, why)
 
 
 async def _carry_over(tx: Tx, model: str, before: str, after: str) -> None:
-    """What was loaded from the revision before serves the one after as it is, and what was learned of it holds."""
+    """Assign replicas, loads, files, footprints and back-off of a revision to the next one, which shares them."""
     for statement in _CARRY_OVER:
         await tx.execute(statement, model, before, after)
 
@@ -423,12 +433,12 @@ async def _append_revision(tx: Tx, name: str, revision: str, text: str, actor: s
         "DELETE FROM model_revisions WHERE model = $1 AND id NOT IN"
         " (SELECT id FROM model_revisions WHERE model = $1 ORDER BY id DESC LIMIT $2)",
         name,
-        REVISIONS_KEPT,
+        MAX_REVISIONS,
     )
 
 
 async def _refresh_aliases(tx: Tx, names: set[str]) -> None:
-    """The column holds every name that leads to the model, so that whoever builds routes reads one row for each."""
+    """Update the column with all names of a model, so that routes are built from one row per model."""
     models = await read_models(tx)
     for model in models:
         if model.name in names:

@@ -1,4 +1,4 @@
-"""Replica rows: between the table and the value `Replica`, and the room nodes have beside them."""
+"""Conversion between rows of `replicas` and the value `Replica`, and the capacity that they leave on their nodes."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
@@ -18,14 +18,14 @@ COLUMNS = tuple(field.name for field in fields(Replica))
 SELECT_REPLICA = f"SELECT {', '.join(COLUMNS)} FROM replicas"  # noqa: S608  column names are ours
 
 InFlight = Callable[[str], int]
-"""Open requests of a replica, as far as this frontend has heard."""
+"""The number of open requests of a replica, as far as this frontend knows."""
 
 
 def read_replica_row(row: Row) -> Replica:
     return _replica_of(tuple(row))
 
 
-@lru_cache(maxsize=16384)  # As with nodes: every reconcile reads all replicas, and few have changed since the last one.
+@lru_cache(maxsize=16384)  # like nodes: every reconcile reads all replicas, and few have changed
 def _replica_of(row: tuple[Any, ...]) -> Replica:
     values = dict(zip(COLUMNS, row, strict=True))
     values["state"] = ReplicaState(values["state"])
@@ -48,7 +48,7 @@ async def read_replicas(tx: Tx, where: str = "", *args: object) -> list[Replica]
 
 
 async def lock_replicas(tx: Tx, ids: Collection[str]) -> list[Replica]:
-    """In one order, so that two transactions that meet cannot block each other."""
+    """Locked in the order of their ids, so that two transactions cannot deadlock."""
     if not ids:
         return []
     ordered = sorted(ids)
@@ -91,7 +91,8 @@ def room_of(
 
 
 def _is_unseen(node: Node, replica: Replica) -> bool:
-    """The node's own figures do not have it yet: it is still coming, or came after the last heartbeat."""
+    """Whether the node's reported figures do not include it yet: it is starting, or became ready after the last
+    heartbeat."""
     if replica.state in COMING:
         return True
     return replica.ready_at is not None and replica.ready_at >= (node.last_heartbeat or 0)
@@ -106,13 +107,13 @@ _decode_document = msgspec.json.Decoder(dict[str, object]).decode
 
 
 async def read_pinned(tx: Tx) -> frozenset[str]:
-    """Models that are not to be ended because nobody uses them or others need room."""
+    """Models that are neither stopped when idle nor evicted."""
     rows = await tx.fetch("SELECT name, document FROM models WHERE document LIKE '%pinned%'")
     return frozenset(row["name"] for row in rows if _decode_document(row["document"]).get("pinned") is True)
 
 
 async def read_groups(tx: Tx) -> dict[str, frozenset[str]]:
-    """Concurrency groups of every model that is in one."""
+    """By model: its concurrency groups."""
     rows = await tx.fetch("SELECT name, document FROM models WHERE document LIKE '%concurrency_groups%'")
     found = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Replicas: what requests may be routed to, what is being ended, what a node's silence or word means for its rows."""
+"""Replicas: routes to them, their state, and how they stop."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -15,7 +15,7 @@ from corral.core.replicas.routing import ModelRoute, ReplicaId, RoutePolicy, Rou
 from corral.core.replicas.scaling import Scheduling
 from corral.store.access.audit_events import append_event
 from corral.store.backends.observed import read_tables
-from corral.store.engine.counters import ROUTES, bump_version, read_version
+from corral.store.engine.counters import ROUTES, bump_counter, read_counter
 from corral.store.engine.database import Database, Tx
 from corral.store.engine.leases import Lease, check_held
 from corral.store.nodes.node_rows import SELECT_NODE, read_node_row, store_now_ms
@@ -40,14 +40,14 @@ async def read_nodes(tx: Tx) -> list[Node]:
     return [read_node_row(row) for row in await tx.fetch(f"{SELECT_NODE} WHERE removed_at IS NULL ORDER BY name")]
 
 
-async def read_surroundings(tx: Tx) -> ClusterSnapshot:
+async def read_cluster(tx: Tx) -> ClusterSnapshot:
     nodes: dict[str, Node] = {node.id: node for node in await read_nodes(tx)}
     return ClusterSnapshot(nodes=nodes, tables=await read_tables(tx), now_ms=await store_now_ms(tx))
 
 
 @dataclass(frozen=True, slots=True)
 class StandingReplica:
-    """A row, and where it stands if it is ready."""
+    """A replica, and its availability if it is ready."""
 
     row: Replica
     stands: AvailabilityVerdict | None
@@ -55,7 +55,7 @@ class StandingReplica:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetView:
-    """Nodes, replicas and wishes on one snapshot."""
+    """Nodes, replicas and scheduling, read in one snapshot."""
 
     now_ms: int
     nodes: tuple[Node, ...]
@@ -71,12 +71,12 @@ class FleetView:
 
     @cached_property
     def away_nodes(self) -> frozenset[str]:
-        """Ids of nodes that cannot be reached at the moment."""
-        away = (NodeStatus.UNHEALTHY, NodeStatus.OFFLINE)
-        return frozenset(node.id for node in self.nodes if node.status in away)
+        """Ids of nodes that are unhealthy or offline."""
+        statuses = (NodeStatus.UNHEALTHY, NodeStatus.OFFLINE)
+        return frozenset(node.id for node in self.nodes if node.status in statuses)
 
     def pick_serving(self, selector: Mapping[str, str]) -> tuple[str, ...]:
-        """Ids of nodes that may run replicas with this selector. Most models share one: each is looked at once."""
+        """Ids of nodes that may run replicas with this selector. Cached, because most models share one selector."""
         key = frozenset(selector.items())
         if key not in self._serving:
             self._serving[key] = tuple(node.id for node in pick_serving(self.nodes, selector))
@@ -88,7 +88,7 @@ class FleetView:
 
     @cached_property
     def rooms(self) -> tuple[NodeRoom, ...]:
-        """Only for who places something: most looks do not."""
+        """Computed on first use, because only placement needs it."""
         healthy = {node.id for node in self.nodes if node.status is NodeStatus.HEALTHY}
         ready = Counter(
             replica.model
@@ -97,9 +97,9 @@ class FleetView:
         )
 
         def spare(replica: Replica) -> int:
-            wanted = self.scheduling.get(replica.model) or Scheduling(model=replica.model)
-            must_stay = wanted.spread_all or replica.model in self.pinned
-            return 0 if must_stay else ready[replica.model] - wanted.min_replicas
+            scheduling = self.scheduling.get(replica.model) or Scheduling(model=replica.model)
+            must_stay = scheduling.spread_all or replica.model in self.pinned
+            return 0 if must_stay else ready[replica.model] - scheduling.min_replicas
 
         by_node: dict[str, list[Replica]] = {}
         for replica in self.replicas:
@@ -139,31 +139,31 @@ class ReplicaStore:
 
     async def read_version(self) -> int:
         async def body(tx: Tx) -> int:
-            return await read_version(tx, ROUTES)
+            return await read_counter(tx, ROUTES)
 
         return await self._database.read(body)
 
     async def read_routes(self) -> RouteSnapshot:
         async def body(tx: Tx) -> RouteSnapshot:
-            version = await read_version(tx, ROUTES)
+            version = await read_counter(tx, ROUTES)
             models = await read_served_models(tx)
-            around = await read_surroundings(tx)
+            cluster = await read_cluster(tx)
             records = {record.scheduling.model: record.scheduling for record in await read_all_scheduling(tx)}
             by_model: dict[str, list[Replica]] = {}
             for replica in await read_replicas(tx, "WHERE state = 'ready'"):
                 by_model.setdefault(replica.model, []).append(replica)
             routes = tuple(
-                _route(model, by_model.get(model.name, []), around, records.get(model.name)) for model in models
+                _route(model, by_model.get(model.name, []), cluster, records.get(model.name)) for model in models
             )
             return RouteSnapshot(version=version, routes=routes)
 
         return await self._database.read(body)
 
     async def read_shares(self) -> tuple[int, Mapping[str, NodeShare]]:
-        """By node, with the version of the routes they belong to."""
+        """The change counter of routes, and by node the processes it should run."""
 
         async def body(tx: Tx) -> tuple[int, Mapping[str, NodeShare]]:
-            return await read_version(tx, ROUTES), await read_shares(tx)
+            return await read_counter(tx, ROUTES), await read_shares(tx)
 
         return await self._database.read(body)
 
@@ -188,19 +188,19 @@ class ReplicaStore:
         return await self._database.read(body)
 
     async def read_standing(self) -> list[StandingReplica]:
-        """All of them, ordered by model and node."""
+        """All replicas, sorted by model and node."""
 
         async def body(tx: Tx) -> list[StandingReplica]:
-            around = await read_surroundings(tx)
+            cluster = await read_cluster(tx)
             return [
-                StandingReplica(row, around.judge(row) if row.state is ReplicaState.READY else None)
+                StandingReplica(row, cluster.judge(row) if row.state is ReplicaState.READY else None)
                 for row in await read_replicas(tx)
             ]
 
         return await self._database.read(body)
 
     async def read_unlearned(self) -> list[str]:
-        """Nodes that run a ready replica's process again, or under a worker that was started again."""
+        """Nodes on which the process of a ready replica, or its worker, has restarted."""
 
         async def body(tx: Tx) -> list[str]:
             tables = await read_tables(tx)
@@ -236,32 +236,32 @@ class ReplicaStore:
     # Ending
 
     async def drain(self, ids: Collection[str], *, why: str, lease: Lease | None = None) -> None:
-        """They get nothing new from the next look at the routes on. `lease`, here and below: only while it is held."""
+        """Route no new requests to these replicas. `lease`, here and below: raises Fenced if it is not held."""
 
         async def body(tx: Tx) -> None:
             await check_held(tx, lease)
             ready = [row.id for row in await lock_replicas(tx, ids) if row.state is ReplicaState.READY]
             if ready:
                 await set_states(tx, ready, ReplicaState.DRAINING, why)
-                await bump_version(tx, ROUTES)
+                await bump_counter(tx, ROUTES)
 
         await self._database.write(body)
 
-    async def want_stopped(self, ids: Collection[str], *, why: str, lease: Lease | None = None) -> list[Replica]:
-        """A durable order: whoever is there carries it out, again and again until the node says it is gone."""
+    async def request_stop(self, ids: Collection[str], *, why: str, lease: Lease | None = None) -> list[Replica]:
+        """Mark replicas as stopping. Frontends retry the stop until the node confirms that the process has ended."""
 
         async def body(tx: Tx) -> list[Replica]:
             await check_held(tx, lease)
             rows = [row for row in await lock_replicas(tx, ids) if row.state is not ReplicaState.STOPPING]
             if rows:
                 await set_states(tx, [row.id for row in rows], ReplicaState.STOPPING, why)
-                await bump_version(tx, ROUTES)
+                await bump_counter(tx, ROUTES)
             return rows
 
         return await self._database.write(body)
 
     async def claim_stops(self, *, most: int = 64) -> list[Replica]:
-        """Due ones, for us alone for a while."""
+        """Claim replicas whose stop is due; other frontends skip them for a while."""
 
         async def body(tx: Tx) -> list[Replica]:
             rows = await tx.fetch(
@@ -279,13 +279,13 @@ class ReplicaStore:
         return await self._database.write(body)
 
     async def stopped(self, replica: Replica) -> None:
-        """The node says that the process is gone: only now the place is free."""
+        """The node confirms that the process has ended: the slot and memory become free."""
 
         async def body(tx: Tx) -> None:
             gone = await tx.execute("DELETE FROM replicas WHERE id = $1 AND state = 'stopping'", replica.id)
             if gone:
                 await wake_loads(tx, freed_by=replica.model)
-                await bump_version(tx, ROUTES)
+                await bump_counter(tx, ROUTES)
 
         await self._database.write(body)
 
@@ -302,8 +302,8 @@ class ReplicaStore:
         await self._database.write(body)
 
     async def drop(self, ids: Collection[str], *, why: str, lease: Lease | None = None) -> list[Replica]:
-        """Rows whose process cannot serve any more: the node is dead, or says so itself. One that was only away is told
-        with its next heartbeat."""
+        """Delete replicas that can no longer serve: the node is lost, or reports that the process is gone. Their
+        processes are revoked: a node that returns learns of it with its next heartbeat."""
 
         async def body(tx: Tx) -> list[Replica]:
             await check_held(tx, lease)
@@ -315,7 +315,7 @@ class ReplicaStore:
                 await tx.execute_many("DELETE FROM replicas WHERE id = $1", [(row.id,) for row in rows])
                 await record_revoked(tx, rows)
                 await wake_loads(tx)
-                await bump_version(tx, ROUTES)
+                await bump_counter(tx, ROUTES)
             return rows
 
         return await self._database.write(body)
@@ -328,7 +328,7 @@ class ReplicaStore:
         await self._database.write(body)
 
     async def note_seen(self, replica_id: str, *, epoch: int, pid: int | None, address: str, token: str | None) -> None:
-        """It was started again, or its worker was: what leads to it may have changed."""
+        """Update a replica whose process or worker has restarted: its address and token may have changed."""
 
         async def body(tx: Tx) -> None:
             rows = await lock_replicas(tx, [replica_id])
@@ -345,14 +345,14 @@ class ReplicaStore:
                 pid,
             )
             if moved or row.pid != pid:
-                version = await bump_version(tx, ROUTES)
+                version = await bump_counter(tx, ROUTES)
                 await tx.execute("UPDATE replicas SET generation = $2 WHERE id = $1", replica_id, version)
 
         await self._database.write(body)
 
 
 def _route(
-    model: StoredModel, replicas: list[Replica], around: ClusterSnapshot, wanted: Scheduling | None
+    model: StoredModel, replicas: list[Replica], cluster: ClusterSnapshot, wanted: Scheduling | None
 ) -> ModelRoute:
     selector = wanted.selector if wanted is not None else {}
     return ModelRoute(
@@ -364,7 +364,7 @@ def _route(
             RouteReplica(
                 id=ReplicaId(replica.id),
                 node_id=replica.node_id,
-                node_name=around.nodes[replica.node_id].name,
+                node_name=cluster.nodes[replica.node_id].name,
                 slot=replica.slot,
                 address=replica.address,
                 protocol=replica.protocol,
@@ -373,7 +373,7 @@ def _route(
                 capacity=replica.capacity,
                 revision=replica.revision,
             )
-            for replica in pick_routed(replicas, selector, around, wanted=wanted.kept if wanted is not None else 1)
+            for replica in pick_routed(replicas, selector, cluster, wanted=wanted.kept if wanted is not None else 1)
         ),
         policy=_policy(wanted),
     )
@@ -382,9 +382,9 @@ def _route(
 def _policy(wanted: Scheduling | None) -> RoutePolicy:
     if wanted is None:
         return RoutePolicy()
-    plain = RoutePolicy()
+    defaults = RoutePolicy()
     return RoutePolicy(
         prefix_affinity=wanted.route_policy == "prefix_cache",
-        balance_abs_threshold=wanted.balance_abs_threshold or plain.balance_abs_threshold,
-        balance_rel_threshold=wanted.balance_rel_threshold or plain.balance_rel_threshold,
+        balance_abs_threshold=wanted.balance_abs_threshold or defaults.balance_abs_threshold,
+        balance_rel_threshold=wanted.balance_rel_threshold or defaults.balance_rel_threshold,
     )

@@ -1,4 +1,5 @@
-"""Processes whose row is gone though their node never said that they ended: it is told so when it is heard again."""
+"""Revoked processes: their replica row was deleted before their node confirmed their end. The node learns of it with
+its next heartbeat."""
 
 from collections.abc import Iterable
 
@@ -7,11 +8,11 @@ from corral.core.replicas.replica import Replica
 from corral.store.engine.database import Tx
 
 FORGET_AFTER_MS = 7 * 86_400_000
-"""A machine that was away for longer has its processes ended as what no row wants."""
+"""Processes of a node that was offline for longer are collected as orphans."""
 
 
 async def record_revoked(tx: Tx, rows: Iterable[Replica]) -> None:
-    """In the transaction that takes the rows away."""
+    """Call it in the transaction that deletes the rows."""
     await tx.execute("DELETE FROM revoked_processes WHERE at < now_ms() - $1", FORGET_AFTER_MS)
     await tx.execute_many(
         "INSERT INTO revoked_processes (node_id, process_key, generation, at) VALUES ($1, $2, $3, now_ms())"
@@ -21,7 +22,7 @@ async def record_revoked(tx: Tx, rows: Iterable[Replica]) -> None:
 
 
 async def read_shares(tx: Tx) -> dict[str, NodeShare]:
-    """Of every node that has, or had, something."""
+    """By node: the processes it should run, and those that were revoked."""
     wanted: dict[str, set[str]] = {}
     for row in await tx.fetch("SELECT node_id, process_key FROM replicas WHERE process_key <> ''"):
         wanted.setdefault(row["node_id"], set()).add(row["process_key"])

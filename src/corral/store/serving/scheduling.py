@@ -1,4 +1,4 @@
-"""What administrators want of models, and how far the herd can give it."""
+"""Scheduling of models as set by administrators, and whether the cluster has capacity for it."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import msgspec
 from corral.core.errors import NotFound
 from corral.core.replicas.scaling import Scheduling
 from corral.store.access.audit_events import append_event
-from corral.store.engine.counters import ROUTES, bump_version
+from corral.store.engine.counters import ROUTES, bump_counter
 from corral.store.engine.database import Database, Row, Tx
 from corral.system import Ids
 
@@ -70,7 +70,7 @@ async def find_scheduling(tx: Tx, model: str) -> SchedulingRecord | None:
     return _record(row) if row else None
 
 
-async def note_unsatisfiable(tx: Tx, model: str, reason: str, *, for_ms: int) -> None:
+async def record_unsatisfiable(tx: Tx, model: str, reason: str, *, for_ms: int) -> None:
     await tx.execute(
         "INSERT INTO scaling_states (model, unsatisfiable_until, unsatisfiable_ticks, unsatisfiable_reason)"
         " VALUES ($1, now_ms() + $2, 1, $3) ON CONFLICT (model) DO UPDATE SET"
@@ -83,7 +83,7 @@ async def note_unsatisfiable(tx: Tx, model: str, reason: str, *, for_ms: int) ->
 
 
 async def clear_unsatisfiable(tx: Tx, model: str | None = None) -> None:
-    """Of one model, or of all: there is new capacity."""
+    """Of one model, or of all after new capacity became available."""
     await tx.execute(
         "UPDATE scaling_states SET unsatisfiable_until = NULL, unsatisfiable_ticks = 0, unsatisfiable_reason = ''"
         " WHERE unsatisfiable_until IS NOT NULL AND (CAST($1 AS TEXT) IS NULL OR model = $1)",
@@ -102,45 +102,43 @@ class SchedulingStore:
         async def body(tx: Tx) -> SchedulingRecord:
             record = await find_scheduling(tx, model)
             if record is None:
-                raise NotFound(f"nothing is scheduled for {model!r}; `corral models scale` sets it")
+                raise NotFound(f"the model {model!r} has no scheduling; set it with `corral models scale`")
             return record
 
         return await self._database.read(body)
 
-    async def save(self, wanted: Scheduling, *, actor: str, ids: Ids) -> SchedulingRecord:
+    async def save(self, scheduling: Scheduling, *, actor: str, ids: Ids) -> SchedulingRecord:
         identity = ids.uuid()
 
         async def body(tx: Tx) -> SchedulingRecord:
-            before = await find_scheduling(tx, wanted.model)
-            if before is not None and before.scheduling == wanted:
+            before = await find_scheduling(tx, scheduling.model)
+            if before is not None and before.scheduling == scheduling:
                 return before
-            selector = msgspec.json.encode(dict(wanted.selector), order="sorted").decode()
+            selector = msgspec.json.encode(dict(scheduling.selector), order="sorted").decode()
             await tx.execute(
                 "INSERT INTO scheduling (model, id, selector, min_replicas, max_replicas, spread_all, route_policy,"
-                " balance_abs_threshold, balance_rel_threshold, min_prefix_match, created_at, updated_at)"
-                " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now_ms(), now_ms())"
+                " balance_abs_threshold, balance_rel_threshold, created_at, updated_at)"
+                " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now_ms(), now_ms())"
                 " ON CONFLICT (model) DO UPDATE SET selector = excluded.selector,"
                 " min_replicas = excluded.min_replicas, max_replicas = excluded.max_replicas,"
                 " spread_all = excluded.spread_all, route_policy = excluded.route_policy,"
                 " balance_abs_threshold = excluded.balance_abs_threshold,"
-                " balance_rel_threshold = excluded.balance_rel_threshold,"
-                " min_prefix_match = excluded.min_prefix_match, updated_at = excluded.updated_at",
-                wanted.model,
+                " balance_rel_threshold = excluded.balance_rel_threshold, updated_at = excluded.updated_at",
+                scheduling.model,
                 identity,
                 selector,
-                wanted.min_replicas,
-                wanted.max_replicas,
-                wanted.spread_all,
-                wanted.route_policy,
-                wanted.balance_abs_threshold,
-                wanted.balance_rel_threshold,
-                0.0,  # of LocalAI's scheduling, and without effect here
+                scheduling.min_replicas,
+                scheduling.max_replicas,
+                scheduling.spread_all,
+                scheduling.route_policy,
+                scheduling.balance_abs_threshold,
+                scheduling.balance_rel_threshold,
             )
-            await clear_unsatisfiable(tx, wanted.model)
-            detail = {"min": wanted.min_replicas, "max": wanted.max_replicas, "all": wanted.spread_all}
-            await append_event(tx, actor=actor, action="model.scheduled", subject=wanted.model, detail=detail)
-            await bump_version(tx, ROUTES)
-            record = await find_scheduling(tx, wanted.model)
+            await clear_unsatisfiable(tx, scheduling.model)
+            detail = {"min": scheduling.min_replicas, "max": scheduling.max_replicas, "all": scheduling.spread_all}
+            await append_event(tx, actor=actor, action="model.scheduled", subject=scheduling.model, detail=detail)
+            await bump_counter(tx, ROUTES)
+            record = await find_scheduling(tx, scheduling.model)
             assert record is not None
             return record
 
@@ -151,7 +149,7 @@ class SchedulingStore:
             if await tx.execute("DELETE FROM scheduling WHERE model = $1", model):
                 await tx.execute("DELETE FROM scaling_states WHERE model = $1", model)
                 await append_event(tx, actor=actor, action="model.unscheduled", subject=model)
-                await bump_version(tx, ROUTES)
+                await bump_counter(tx, ROUTES)
 
         await self._database.write(body)
 

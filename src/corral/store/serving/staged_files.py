@@ -1,4 +1,4 @@
-"""Weights on nodes: whose are where, and that they go when their model does."""
+"""Weights on nodes: which models have files where, and their deletion with their model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from corral.core.models.load_plan import uses_file
-from corral.store.engine.counters import ROUTES, read_version
+from corral.store.engine.counters import ROUTES, read_counter
 from corral.store.engine.database import Database, Tx
 from corral.store.serving.models import read_models
 
@@ -17,11 +17,11 @@ class FileDeletion:
     model: str
     attempts: int
     files: tuple[str, ...]
-    """Below the models directory, without those that another model still uses."""
+    """Paths below the models directory, without files that another model uses."""
     generation: int = 0
-    """Every load that gets its place later has a greater one."""
+    """Every load that is placed later has a higher one."""
     epoch: int | None = None
-    """Of the node's worker; None where it tells none."""
+    """Of the node's worker; None for a LocalAI worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Staged:
     revision: str
     weights_bytes: int | None
     at_ms: int
-    """When all of it was there."""
+    """When all files were there."""
 
 
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -42,7 +42,7 @@ class StagedFileStore:
     async def note_staged(
         self, node_id: str, model: str, revision: str, weights_bytes: int | None, files: Sequence[str] = ()
     ) -> None:
-        """Files of an earlier revision are remembered too: a delete takes all."""
+        """Files of earlier revisions stay recorded too: a deletion removes all."""
 
         async def body(tx: Tx) -> None:
             row = await tx.fetch_one(
@@ -50,11 +50,11 @@ class StagedFileStore:
             )
             known = sorted({*files, *(_decode_names(row["files"]) if row else ())})
             await tx.execute(
-                "INSERT INTO staged_models (node_id, model, revision, weights_bytes, staged_at, delete_wanted,"
+                "INSERT INTO staged_models (node_id, model, revision, weights_bytes, staged_at, delete_requested,"
                 " delete_attempts, delete_error, delete_due_at, files)"
                 " VALUES ($1, $2, $3, $4, now_ms(), $5, 0, '', 0, $6)"
                 " ON CONFLICT (node_id, model) DO UPDATE SET revision = excluded.revision, files = excluded.files,"
-                " weights_bytes = excluded.weights_bytes, staged_at = excluded.staged_at, delete_wanted = $5",
+                " weights_bytes = excluded.weights_bytes, staged_at = excluded.staged_at, delete_requested = $5",
                 node_id,
                 model,
                 revision,
@@ -66,12 +66,12 @@ class StagedFileStore:
         await self._database.write(body)
 
     async def read_staged(self, model: str) -> dict[str, Staged]:
-        """By node: the revision whose files are there."""
+        """By node: the staged revision."""
 
         async def body(tx: Tx) -> dict[str, Staged]:
             rows = await tx.fetch(
                 "SELECT node_id, revision, weights_bytes, staged_at FROM staged_models"
-                " WHERE model = $1 AND delete_wanted = $2",
+                " WHERE model = $1 AND delete_requested = $2",
                 model,
                 False,
             )
@@ -79,12 +79,12 @@ class StagedFileStore:
 
         return await self._database.read(body)
 
-    async def want_deleted(self, model: str, node_id: str | None = None) -> None:
-        """Durable: carried out on each node when it is there, however long that takes."""
+    async def request_deletion(self, model: str, node_id: str | None = None) -> None:
+        """Delete the files on one node or on all; on an offline node, when it returns."""
 
         async def body(tx: Tx) -> None:
             await tx.execute(
-                "UPDATE staged_models SET delete_wanted = $3, delete_due_at = now_ms()"
+                "UPDATE staged_models SET delete_requested = $3, delete_due_at = now_ms()"
                 " WHERE model = $1 AND (CAST($2 AS TEXT) IS NULL OR node_id = $2)",
                 model,
                 node_id,
@@ -93,8 +93,8 @@ class StagedFileStore:
 
         await self._database.write(body)
 
-    async def want_deleted_with_models(self) -> None:
-        """What is left of models that were deleted; of machines that were removed nobody can be told to."""
+    async def request_deletion_with_models(self) -> None:
+        """Delete the files of deleted models, and forget those on removed nodes."""
 
         async def body(tx: Tx) -> None:
             await tx.execute(
@@ -102,7 +102,7 @@ class StagedFileStore:
                 " (SELECT 1 FROM nodes n WHERE n.id = staged_models.node_id AND n.removed_at IS NULL)"
             )
             await tx.execute(
-                "UPDATE staged_models SET delete_wanted = $1, delete_due_at = now_ms() WHERE delete_wanted = $2"
+                "UPDATE staged_models SET delete_requested = $1, delete_due_at = now_ms() WHERE delete_requested = $2"
                 " AND NOT EXISTS (SELECT 1 FROM models m WHERE m.name = staged_models.model AND m.deleted_at IS NULL)",
                 True,
                 False,
@@ -112,12 +112,12 @@ class StagedFileStore:
 
     async def claim_deletions(self, *, lease_ms: int, most: int = 32) -> list[FileDeletion]:
         async def body(tx: Tx) -> list[FileDeletion]:
-            # Before looking for replicas: whoever takes a place after this look has a greater one.
-            generation = await read_version(tx, ROUTES)
+            # Read before the replicas: a load that is placed after this has a higher one.
+            generation = await read_counter(tx, ROUTES)
             rows = await tx.fetch(
                 "SELECT node_id, model, delete_attempts, files,"
                 " (SELECT n.epoch FROM nodes n WHERE n.id = staged_models.node_id AND n.instance IS NOT NULL) AS epoch"
-                " FROM staged_models WHERE delete_wanted = $1 AND delete_due_at <= now_ms()"
+                " FROM staged_models WHERE delete_requested = $1 AND delete_due_at <= now_ms()"
                 " AND NOT EXISTS (SELECT 1 FROM replicas r WHERE r.node_id = staged_models.node_id"
                 " AND r.model = staged_models.model) ORDER BY node_id, model LIMIT $2 FOR UPDATE",
                 True,
@@ -145,7 +145,7 @@ class StagedFileStore:
     async def deleted(self, deletion: FileDeletion) -> None:
         async def body(tx: Tx) -> None:
             await tx.execute(
-                "DELETE FROM staged_models WHERE node_id = $1 AND model = $2 AND delete_wanted = $3",
+                "DELETE FROM staged_models WHERE node_id = $1 AND model = $2 AND delete_requested = $3",
                 deletion.node_id,
                 deletion.model,
                 True,

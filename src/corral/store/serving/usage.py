@@ -1,4 +1,4 @@
-"""What was used: requests and tokens by day, key, model and node. Never what was said."""
+"""Usage: requests and tokens by day, API key, model and node; never their content."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from corral.store.engine.database import Database, Tx
 
-KEPT_DAYS = 400
-WRITER_KEPT_MS = 2 * 86_400_000
+RETENTION_DAYS = 400
+WRITER_RETENTION_MS = 2 * 86_400_000
 DIMENSIONS = ("day", "key_id", "model", "node_id")
 
 
 class UsageKey(NamedTuple):
     key_id: str
-    """Empty where no key is asked for."""
+    """Empty if the frontend requires no key."""
     model: str
     node_id: str
 
@@ -47,8 +47,8 @@ class UsageStore:
         self._database = database
 
     async def add(self, writer: str, batch: int, counts: Mapping[UsageKey, Used]) -> None:
-        """One writer numbers its batches; one that was written already is not counted again, so that a writer may
-        repeat what it does not know the outcome of."""
+        """Add a batch of counts. A writer numbers its batches, and a batch is counted once, so that a writer can repeat
+        one whose outcome is unknown."""
 
         async def body(tx: Tx) -> None:
             fresh = await tx.execute(
@@ -60,7 +60,7 @@ class UsageStore:
             )
             if not fresh:
                 return
-            # In one order, so that two frontends that write at once cannot block each other.
+            # Sorted, so that two frontends cannot deadlock.
             await tx.execute_many(
                 "INSERT INTO usage (day, key_id, model, node_id, requests, tokens_in, tokens_out)"
                 " VALUES (now_ms() / 86400000, $1, $2, $3, $4, $5, $6)"
@@ -74,7 +74,7 @@ class UsageStore:
         await self._database.write(body)
 
     async def read(self, *, days: int, by: Sequence[str]) -> list[UsageRow]:
-        """Of the last `days` days, today included; `by` some of DIMENSIONS."""
+        """Usage of the last `days` days, including today. `by`: some of DIMENSIONS."""
         chosen = [name for name in DIMENSIONS if name in by]
         columns = "".join(f"{name}, " for name in chosen)
         ending = f" GROUP BY {', '.join(chosen)} ORDER BY {', '.join(chosen)}" if chosen else ""
@@ -99,7 +99,7 @@ class UsageStore:
 
     async def prune(self) -> None:
         async def body(tx: Tx) -> None:
-            await tx.execute("DELETE FROM usage WHERE day < now_ms() / 86400000 - $1", KEPT_DAYS)
-            await tx.execute("DELETE FROM usage_writers WHERE at < now_ms() - $1", WRITER_KEPT_MS)
+            await tx.execute("DELETE FROM usage WHERE day < now_ms() / 86400000 - $1", RETENTION_DAYS)
+            await tx.execute("DELETE FROM usage_writers WHERE at < now_ms() - $1", WRITER_RETENTION_MS)
 
         await self._database.write(body)

@@ -16,6 +16,7 @@ import structlog
 from corral.artifacts import CancelToken, InstalledBackend, InstalledVersion
 from corral.artifacts.errors import NotInstalled
 from corral.bus.messages import CommandExtras, DeleteRequest, InstallRequest, ListedBackend, RollbackRequest
+from corral.core.backends.build import BuildRef
 from corral.core.errors import InvalidInput
 from corral.core.processes.process import ProcessKey, ProcessView
 from corral.worker.backends.applied_generations import AppliedGenerations
@@ -211,7 +212,7 @@ class Backends:
     async def _delete(self, request: DeleteRequest, extras: CommandExtras, stopped: StoppedBackends) -> None:
         ordered = plain_name(request.backend)
         await self._ledger.accept(ordered, extras.generation)
-        for name in dict.fromkeys((extras.build or request.backend, request.backend)):
+        for name in dict.fromkeys(((extras.build or BuildRef()).name or request.backend, request.backend)):
             self._jobs.cancel(backend=self._lock_name(name))
             async with self.held(name):
                 await self._ledger.accept(ordered, extras.generation)
@@ -293,10 +294,10 @@ class Backends:
     def _satisfied(self, request: InstallRequest) -> InstalledVersion | None:
         """The installed version, when it is what the request asks for."""
         current = self.current(request.name or request.backend)
-        pin = request.corral.digest if request.corral is not None else None
-        if current is None or (pin is not None and current.digest != pin):
+        pin = request.pinned_digest
+        if current is None or (pin and current.digest != pin):
             return None
-        if pin is None and request.uri and current.metadata.uri not in ("", request.uri):
+        if not pin and request.uri and current.metadata.uri not in ("", request.uri):
             return None
         return current
 

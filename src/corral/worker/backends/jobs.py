@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from corral.artifacts import ArtifactProgress, CancelToken
+from corral.artifacts import CancelToken
 from corral.artifacts.errors import Cancelled
+from corral.core.transfer import TransferProgress
 
 Result = TypeVar("Result")
-Listener = Callable[[ArtifactProgress], None]
+Listener = Callable[[TransferProgress], None]
 Work = Callable[[CancelToken, Listener], Awaitable[Result]]
 
 LOOK_EVERY_S = 0.25
@@ -40,9 +41,9 @@ class _Job:
     outcome: "asyncio.Future[Any]"
     token: CancelToken = field(default_factory=CancelToken)
     callers: list[_Caller] = field(default_factory=list)
-    last: ArtifactProgress | None = None
+    last: TransferProgress | None = None
 
-    def report(self, progress: ArtifactProgress) -> None:
+    def report(self, progress: TransferProgress) -> None:
         self.last = progress
         for caller in self.callers:
             if caller.listener is not None:

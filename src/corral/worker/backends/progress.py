@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from corral.artifacts import ArtifactProgress, Phase
+from corral.artifacts.progress import Phase, later_phase
 from corral.bus.messages import InstallProgress, ProgressExtras, encode
 from corral.bus.subjects import progress_subject
 from corral.core.errors import CorralError
+from corral.core.transfer import TransferProgress
 
 log = structlog.get_logger()
 
 EVERY_S = 0.25
 LAST_WITHIN_S = 1.0
-_NOTHING_YET = ArtifactProgress(
-    phase=Phase.RESOLVING, file="", bytes_done=0, bytes_total=None, percentage=0.0, rate_bytes_per_s=0.0, eta_s=None
-)
+_NOTHING_YET = TransferProgress(phase=Phase.RESOLVING.label, bytes_done=0, rate_bytes_per_s=0.0)
 # LocalAI knows four words; ours, which are finer, travel beside them.
 _LOCALAI_PHASES = {
     "resolving": "resolving",
@@ -49,10 +48,10 @@ class ProgressFeed:
         self._sequence = 0
         self._news = asyncio.Event()
 
-    def show(self, progress: ArtifactProgress) -> None:
+    def show(self, progress: TransferProgress) -> None:
         # A repeated source may begin anew; what people see does not go back.
         percentage = max(progress.percentage, self._newest.percentage)
-        phase = max(progress.phase, self._newest.phase)
+        phase = later_phase(progress.phase, self._newest.phase)
         self._newest = replace(progress, percentage=percentage, phase=phase)
         self._news.set()
 
@@ -69,29 +68,22 @@ class ProgressFeed:
 
     async def send(self, *, last: bool = False, error: str = "") -> None:
         self._sequence += 1
-        progress = self._newest
-        phase = "starting" if self._starting and not last else progress.phase.label
+        phase = "starting" if self._starting and not last else self._newest.phase
+        transfer = replace(
+            self._newest,
+            phase=("failed" if error else "ready") if last else phase,
+            percentage=100.0 if last and not error else self._newest.percentage,
+        )
         message = InstallProgress(
             op_id=self._topic.op_id,
             node_id=self._topic.node,
             backend=self._topic.backend,
-            percentage=100.0 if last and not error else progress.percentage,
-            file_name=progress.file,
-            current=human_size(progress.bytes_done),
-            total=human_size(progress.bytes_total) if progress.bytes_total is not None else "",
+            percentage=transfer.percentage,
+            file_name=transfer.file_name,
+            current=human_size(transfer.bytes_done or 0),
+            total=human_size(transfer.bytes_total) if transfer.bytes_total is not None else "",
             phase=_LOCALAI_PHASES[phase],
-            corral=ProgressExtras(
-                sequence=self._sequence,
-                phase=("failed" if error else "ready") if last else phase,
-                bytes_done=progress.bytes_done,
-                bytes_total=progress.bytes_total,
-                file_index=progress.file_index,
-                total_files=progress.total_files,
-                rate_bytes_per_s=round(progress.rate_bytes_per_s, 1),
-                eta_s=round(progress.eta_s, 1) if progress.eta_s is not None else None,
-                last=last,
-                error=error,
-            ),
+            corral=ProgressExtras(sequence=self._sequence, transfer=transfer, last=last, error=error),
         )
         try:
             await self._publish(progress_subject(self._topic.node, self._topic.op_id), encode(message))

@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 
-from corral.artifacts import BackendRequest, Catalogue, InstalledBackend, Manifest
-from corral.artifacts.digests import parse_digest, sha256_digest
+from corral.artifacts import BackendRequest, Catalogue, InstalledBackend
+from corral.artifacts.content.manifest import encode_manifest
 from corral.artifacts.errors import NotInstalled, NoVariantFits
 from corral.artifacts.galleries.catalogue import CORRAL_GALLERY
 from corral.artifacts.settings import GallerySettings, Peer
 from corral.artifacts.signatures import read_policy
 from corral.bus.messages import CommandExtras, InstallRequest
+from corral.core.backends.build import BuildRef
 from corral.core.backends.variants import index_by_name
 from corral.core.errors import InvalidInput
 from corral.worker.ports import Fetch
@@ -60,11 +61,11 @@ class RequestReader:
     async def read(self, request: InstallRequest, installed: InstalledBackend | None) -> BackendRequest:
         """`installed` is what an upgrade replaces; its source counts when no gallery names the backend any more."""
         extras = request.corral or CommandExtras()
-        if extras.uris or request.uri:
-            uris = tuple(extras.uris or (request.uri,))
-            return with_extras(
-                BackendRequest(name=request.name or plain_name(request.backend), uris=uris, alias=request.alias), extras
-            )
+        given = extras.build or BuildRef()
+        if given.uris or request.uri:
+            name = request.name or plain_name(request.backend)
+            build = BuildRef(name=name, alias=request.alias, uris=given.uris or (request.uri,))
+            return with_extras(BackendRequest(build=build), extras)
         try:
             return with_extras(await self._from_gallery(request), extras)
         except (NotInstalled, NoVariantFits):
@@ -72,14 +73,13 @@ class RequestReader:
             if current is None or not current.metadata.uri:
                 raise
             metadata = current.metadata
-            again = BackendRequest(
+            build = BuildRef(
                 name=current.name,
-                uris=(metadata.uri,),
                 alias=metadata.alias,
-                gallery_url=metadata.gallery_url,
-                manifest=metadata.manifest,
-                signatures=metadata.signatures,
+                uris=(metadata.uri,),
+                manifest=encode_manifest(metadata.manifest),
             )
+            again = BackendRequest(build=build, gallery_url=metadata.gallery_url, signatures=metadata.signatures)
             return with_extras(again, extras)
 
     async def _from_gallery(self, request: InstallRequest) -> BackendRequest:
@@ -101,15 +101,9 @@ def _without_own(catalogue: Catalogue) -> Catalogue:
 
 
 def with_extras(request: BackendRequest, extras: CommandExtras) -> BackendRequest:
-    try:
-        manifest = msgspec.convert(extras.manifest, Manifest) if extras.manifest is not None else request.manifest
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"the manifest cannot be read: {error}") from None
-    return replace(
-        request,
-        version=extras.version or request.version,
-        sha256=sha256_digest(extras.sha256.removeprefix("sha256:")) if extras.sha256 else request.sha256,
-        digest=parse_digest(extras.digest) if extras.digest else request.digest,
-        manifest=manifest,
-        peers=tuple(Peer(base_url=peer.url, token=peer.token) for peer in extras.peers or ()),
-    )
+    """Adds what the command says of the version. Name and alias are LocalAI's own fields of the request."""
+    given = replace(extras.build or BuildRef(), name="", alias="", uris=())
+    peers = tuple(Peer(base_url=peer.url, token=peer.token) for peer in extras.peers or ())
+    complete = replace(request, build=request.build.with_overrides(given), peers=peers)
+    _ = complete.digest, complete.sha256, complete.manifest  # raise here what cannot be read
+    return complete

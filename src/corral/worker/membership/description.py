@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from corral import __version__
-from corral.bus.node_api import LONG_TEXT_MOST, CorralBeat, GpuFacts, HeartbeatRequest, NodeCondition, NodeFacts
+from corral.bus.node_api import LONG_TEXT_MOST, GpuFacts, HeartbeatExtras, HeartbeatRequest, NodeCondition, NodeFacts
 from corral.core.errors import Unavailable
 from corral.core.nodes.capability import Capability, pick_capability
 from corral.core.nodes.conditions import Condition
@@ -65,7 +65,7 @@ class Machine:
             available_disk=usage.disk_available_bytes,
             total_disk=usage.disk_total_bytes,
             gpu_vendor=self.hardware.gpu_vendor,
-            corral=CorralBeat(
+            corral=HeartbeatExtras(
                 instance=instance,
                 sent_at_ms=sent_at_ms,
                 conditions=[

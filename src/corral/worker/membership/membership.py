@@ -10,10 +10,10 @@ import structlog
 from corral.bus.client import Credentials
 from corral.bus.credentials import KeyPair, make_key, read_expiry_s, read_key
 from corral.bus.node_api import (
-    CorralClaim,
+    GrantedLeases,
     HeartbeatReply,
     HeartbeatRequest,
-    ProcessGrant,
+    RegisterExtras,
     RegisterReply,
     RegisterRequest,
 )
@@ -198,7 +198,7 @@ class Membership:
             labels=labels,
             max_replicas_per_model=settings.max_replicas_per_model,
             vram_budget=settings.vram_budget,
-            corral=CorralClaim(
+            corral=RegisterExtras(
                 node_key=self._node_key,
                 instance=self.instance,
                 bus_public_key=self._bus_key.public,
@@ -253,7 +253,7 @@ class Membership:
         if self._member is not None:
             await self.beat()
 
-    async def _take(self, grant: ProcessGrant | None, asked_s: float) -> None:
+    async def _take(self, grant: GrantedLeases | None, asked_s: float) -> None:
         if grant is not None:
             await self._grants.grant(grant.leases_s, grant.revoked, asked_s=asked_s)
 

@@ -38,11 +38,11 @@ class LocalReplicas:
         running = self.supervisor.running(process_key(request.model_id, version.name, request.replica_index))
         if running is None or running.spec.backend != version.name:
             return None
-        pin = request.corral.digest if request.corral is not None else None
+        pin = request.pinned_digest
         if running.spec.version_digest != (pin or version_id(version)):
             return None
         start = request.corral.start if request.corral is not None else None
-        if start is not None and pin in (None, version_id(version)):
+        if start is not None and pin in ("", version_id(version)):
             wanted = self._plan(version, request)
             if (wanted.command, wanted.reads) != (running.spec.command, running.spec.reads):
                 return None

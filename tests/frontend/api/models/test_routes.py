@@ -115,7 +115,7 @@ def test_an_edit_names_the_revision_it_is_of(frontend: Frontend) -> None:
     assert edited.status == 200
     assert edited.json()["revision"] != first["revision"]
     late = put(frontend, "three", first["config"] + "threads: 3\n", **{"If-Match": f'"{first["revision"]}"'})
-    assert (late.status, "changed meanwhile" in late.message) == (409, True)
+    assert (late.status, "changed in the meantime" in late.message) == (409, True)
     late = frontend.admin.call("DELETE", "/api/models/three", headers={"If-Match": first["revision"]})
     assert late.status == 409
     history = frontend.admin.call("GET", "/api/models/three/revisions").json()

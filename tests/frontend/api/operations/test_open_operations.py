@@ -10,6 +10,7 @@ from corral.core.backends.intents import Verb
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Target
+from corral.core.transfer import TransferProgress
 from corral.frontend.api.operations.open_operations import LONG_NODES, OpenOperations
 from corral.frontend.api.operations.view import view_operation
 from harness.waiting import until
@@ -23,7 +24,7 @@ def operation(nodes: int, *, percentage: float = 0.0, verb: Verb = Verb.INSTALL)
         nodes=tuple(
             NodeProgress(
                 node_id=NodeId(f"n{number}"), node_name=f"n{number}", status=NodeProgressStatus.DOWNLOADING,
-                percentage=percentage,
+                transfer=TransferProgress(percentage=percentage),
             )
             for number in range(nodes)
         ),

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from corral.core.backends.requests import DeleteIntent
+from corral.core.backends.requests import RequestedDelete
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.backends.dependents import BackendUses
 from corral.frontend.api.backends.routes import OperationStarted, started
@@ -36,7 +36,7 @@ def delete_routes(fleet: FleetService, nodes: NodeStore, uses: BackendUses) -> A
         reference: str, actor: Actor, wanted: Targeted | None = None, key: IdempotencyKey = None
     ) -> Deleting:
         """It holds: no load brings the backend back. Answers which models that ends."""
-        request = DeleteIntent(reference=reference, target=await read_target(wanted, nodes))
+        request = RequestedDelete(reference=reference, target=await read_target(wanted, nodes))
         ended = await uses.read(reference, request.target)
         begun = started(await fleet.delete(request, actor=actor, key=key), "backend deletion started")
         return Deleting(**begun.model_dump(), **ended)

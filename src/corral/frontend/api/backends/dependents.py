@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from corral.core.backends.dependents import Use, describe_uses, find_uses
+from corral.core.backends.dependents import Dependent, describe_dependents, find_dependents
 from corral.core.backends.planning import as_known
 from corral.core.errors import InvalidInput
 from corral.core.models.load_plan import backend_of
@@ -20,14 +20,14 @@ class BackendUses:
         """`models` with the replicas of each that stop, and the same in words."""
         models = {model.name: _backend(model) for model in await self._stores.models.read_all() if model.served}
         states = await self._fleet.read_targeted(target)
-        uses: list[Use] = find_uses(
+        uses: list[Dependent] = find_dependents(
             states,
             as_known(reference, states).rpartition("@")[2],
             models,
             await self._stores.replicas.read_all(),
         )
         shown = [{"model": use.model, "replicas": use.replicas} for use in uses]
-        return {"models": shown, "consequence": describe_uses(uses)}
+        return {"models": shown, "consequence": describe_dependents(uses)}
 
 
 def _backend(model: StoredModel) -> str:

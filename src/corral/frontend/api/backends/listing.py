@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from corral.core.backends.drift import Drift, FleetPicture
+from corral.core.backends.drift import Drift, FleetSnapshot
 from corral.core.backends.intents import IntentState, Verb
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policy_exceptions import PolicyException, find_exceptions
@@ -24,7 +24,7 @@ EXCEPTIONS_MOST = 100
 
 
 class PictureSource(Protocol):
-    async def read_picture(self) -> FleetPicture: ...
+    async def read_picture(self) -> FleetSnapshot: ...
 
 
 class VersionMarks(Protocol):
@@ -32,7 +32,7 @@ class VersionMarks(Protocol):
 
 
 class Askers(Protocol):
-    async def read_askers(self, ids: Iterable[str]) -> Mapping[str, tuple[str, int]]: ...
+    async def read_requesters(self, ids: Iterable[str]) -> Mapping[str, tuple[str, int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Exceptions:
 
     first: Sequence[PolicyException] = ()
     count: int = 0
-    askers: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    requesters: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """By operation: who asked for what is otherwise there, and when."""
 
 
@@ -52,8 +52,8 @@ class _Kept:
 
 
 class FleetListing:
-    def __init__(self, source: PictureSource, upgrades: UpgradeChecks, marks: VersionMarks, askers: Askers) -> None:
-        self._source, self._upgrades, self._marks, self._askers = source, upgrades, marks, askers
+    def __init__(self, source: PictureSource, upgrades: UpgradeChecks, marks: VersionMarks, requesters: Askers) -> None:
+        self._source, self._upgrades, self._marks, self._askers = source, upgrades, marks, requesters
         self._making = asyncio.Lock()
         self._kept = _Kept()
         self._mark: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class FleetListing:
 
     async def _read(self) -> _Kept:
         async with self._making:
-            mark = (*await self._marks.read_mark(), self._upgrades.looks)
+            mark = (*await self._marks.read_mark(), self._upgrades.lookups)
             now_s = asyncio.get_running_loop().time()
             if mark != self._mark or now_s >= self._kept_until_s:
                 self._kept = await self._make()
@@ -82,16 +82,16 @@ class FleetListing:
 
         def show() -> tuple[dict[str, bytes], dict[str, list[PolicyException]]]:
             fleet = view_fleet(picture.states, picture.find_drift(), offers)
-            excepted = find_exceptions(picture.states, picture.policies, picture.prospects)
+            excepted = find_exceptions(picture.states, picture.policies, picture.previews)
             return {backend["name"]: msgspec.json.encode(backend) for backend in fleet}, excepted
 
         # Thousands of rows: not on the loop, where requests would wait for it.
         backends, excepted = await asyncio.to_thread(show)
         first = {policy: found[:EXCEPTIONS_MOST] for policy, found in excepted.items()}
         asked = {one.operation_id for found in first.values() for one in found if one.operation_id}
-        askers = await self._askers.read_askers(asked) if asked else {}
+        requesters = await self._askers.read_requesters(asked) if asked else {}
         return _Kept(
-            backends, {policy: Exceptions(found, len(excepted[policy]), askers) for policy, found in first.items()}
+            backends, {policy: Exceptions(found, len(excepted[policy]), requesters) for policy, found in first.items()}
         )
 
 
@@ -128,7 +128,7 @@ def _add_awaited(places: dict[str, list[NodeBackends]], states: Sequence[NodeBac
     """Nodes that are to get a backend and do not have it yet, such as one that is away."""
     for state in states:
         for name, intent in state.newest.items():
-            if intent.state.live and intent.verb.wants_presence and state.find(name) is None:
+            if intent.state.live and intent.verb.ensures_presence and state.find(name) is None:
                 holders = places.setdefault(name, [])
                 if all(holder.node.id != state.node.id for holder in holders):
                     holders.append(state)
@@ -158,11 +158,11 @@ def _place(state: NodeBackends, name: str, drifts: list[Drift], lagging: bool) -
 
 def _outlook(state: NodeBackends, name: str, unchecked: str) -> dict[str, Any]:
     """Why there may be something newer though nothing newer is told."""
-    wanted = state.holding(name)
+    wanted = state.effective_intent(name)
     # A wiped disk that got it again has an install for its newest order, of what was gone back to.
     went_back = (
         wanted is not None
         and wanted.state is IntentState.SUCCEEDED
-        and (wanted.verb is Verb.ROLLBACK or bool(wanted.spec.left))
+        and (wanted.verb is Verb.ROLLBACK or bool(wanted.spec.rolled_back_from))
     )
     return {"rolled_back": went_back, "unchecked": unchecked}

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from corral.core.backends.operations import Operation
-from corral.core.backends.requests import DeleteIntent, InstallIntent, UpgradeIntent
+from corral.core.backends.requests import RequestedDelete, RequestedInstall, RequestedUpgrade
 from corral.core.errors import InvalidInput
 from corral.core.nodes.node import Node
 from corral.core.nodes.observed import ObservedBackend
@@ -66,7 +66,7 @@ def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListi
             raise InvalidInput("name a `backend` of a gallery, or give a `uri`")
         _check_galleries(wanted.backend_galleries)
         node = await stores.nodes.read_one(node_id)
-        request = InstallIntent(
+        request = RequestedInstall(
             reference=wanted.backend,
             uri=wanted.uri,
             name=(wanted.name or wanted.backend or name_of(wanted.uri)) if wanted.uri else "",
@@ -83,14 +83,14 @@ def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListi
         node_id: str, wanted: NodeBackendBody, actor: Actor, key: IdempotencyKey = None
     ) -> OperationStarted:
         node = await stores.nodes.read_one(node_id)
-        request = UpgradeIntent(reference=wanted.backend, target=_only(node), scoped_to=node.id)
+        request = RequestedUpgrade(reference=wanted.backend, target=_only(node), scoped_to=node.id)
         return started(await fleet.upgrade(request, actor=actor, key=key), "backend upgrade started")
 
     @router.post("/api/nodes/{node_id}/backends/delete")
     async def delete(node_id: str, wanted: NodeBackendBody, actor: Actor, key: IdempotencyKey = None) -> Response:
         """Waits for the end; 202 when the node is away and it has to be done later."""
         node = await stores.nodes.read_one(node_id)
-        request = DeleteIntent(reference=wanted.backend, target=_only(node), scoped_to=node.id)
+        request = RequestedDelete(reference=wanted.backend, target=_only(node), scoped_to=node.id)
         ended = await uses.read(wanted.backend, request.target)
         admitted = await fleet.delete(request, actor=actor, key=key)
         return _deleted(await _wait(stores, admitted.id), {"message": "backend deleted"}, ended)
@@ -98,7 +98,7 @@ def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListi
     @router.post("/api/backends/system/delete/{element:path}")
     async def delete_everywhere(reference: str, actor: Actor, key: IdempotencyKey = None) -> Response:
         ended = await uses.read(reference, Target())
-        admitted = await fleet.delete(DeleteIntent(reference=reference), actor=actor, key=key)
+        admitted = await fleet.delete(RequestedDelete(reference=reference), actor=actor, key=key)
         return _deleted(await _wait(stores, admitted.id), {"success": True, "message": "backend deleted"}, ended)
 
     @router.get("/api/fleet/backends")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from corral.artifacts import Catalogue
 from corral.artifacts.errors import NotInstalled
 from corral.core.backends.policies import OnDrift
-from corral.core.backends.requests import DeleteIntent, InstallIntent, RollbackIntent, UpgradeIntent
+from corral.core.backends.requests import RequestedDelete, RequestedInstall, RequestedRollback, RequestedUpgrade
 from corral.core.backends.variants import is_meta, needed_capability
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.backends.service import FleetService
@@ -76,7 +76,7 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
     @router.post("/api/backends/install-external")
     async def install_external(wanted: ExternalBody, actor: Actor, key: IdempotencyKey = None) -> OperationStarted:
         """From a location outside the galleries."""
-        request = InstallIntent(
+        request = RequestedInstall(
             uri=wanted.uri,
             name=wanted.name or name_of(wanted.uri),
             alias=wanted.alias,
@@ -91,7 +91,7 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
         reference: str, actor: Actor, wanted: InstallBody | None = None, key: IdempotencyKey = None
     ) -> OperationStarted:
         """By name, `name` or `gallery@name`: on every node that a build fits, now and for machines that come later."""
-        request = InstallIntent(
+        request = RequestedInstall(
             reference=reference,
             force=wanted.force if wanted is not None else False,
             on_drift=wanted.on_drift if wanted is not None else None,
@@ -104,7 +104,7 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
         reference: str, actor: Actor, wanted: UpgradeBody | None = None, key: IdempotencyKey = None
     ) -> OperationStarted:
         """To what the galleries offer now, on the nodes that have it."""
-        request = UpgradeIntent(
+        request = RequestedUpgrade(
             reference=reference,
             target=await read_target(wanted, nodes),
             skip_rolled_back=wanted.skip_rolled_back if wanted is not None else False,
@@ -116,7 +116,7 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
         reference: str, actor: Actor, wanted: RollbackBody | None = None, key: IdempotencyKey = None
     ) -> OperationStarted:
         """To the version before, which is still on the nodes' disks: nothing is fetched."""
-        request = RollbackIntent(
+        request = RequestedRollback(
             reference=reference, to=wanted.to if wanted is not None else None, target=await read_target(wanted, nodes)
         )
         return started(await fleet.rollback(request, actor=actor, key=key), "backend rollback started")
@@ -133,16 +133,16 @@ def _add_localai_routes(router: APIRouter, fleet: FleetService, nodes: NodeStore
             refusal = _for_some_only(await galleries.backends(), wanted.id)
             if refusal is not None:
                 return refusal
-        request = InstallIntent(reference=wanted.id, force=wanted.force, on_drift=wanted.on_drift, target=target)
+        request = RequestedInstall(reference=wanted.id, force=wanted.force, on_drift=wanted.on_drift, target=target)
         return _localai(await fleet.install(request, actor=actor, key=key))
 
     @router.post("/backends/delete/{element:path}")
     async def apply_delete(reference: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
-        return _localai(await fleet.delete(DeleteIntent(reference=reference), actor=actor, key=key))
+        return _localai(await fleet.delete(RequestedDelete(reference=reference), actor=actor, key=key))
 
     @router.post("/backends/upgrade/{element:path}")
     async def apply_upgrade(reference: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
-        return _localai(await fleet.upgrade(UpgradeIntent(reference=reference), actor=actor, key=key))
+        return _localai(await fleet.upgrade(RequestedUpgrade(reference=reference), actor=actor, key=key))
 
 
 def _for_some_only(catalogue: Catalogue, reference: str) -> JSONResponse | None:

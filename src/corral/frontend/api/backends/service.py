@@ -5,7 +5,7 @@ from typing import Protocol
 
 from corral.core.backends.operations import NodeProgress
 from corral.core.backends.planning import NodeBackends
-from corral.core.backends.requests import DeleteIntent, InstallIntent, RollbackIntent, UpgradeIntent
+from corral.core.backends.requests import RequestedDelete, RequestedInstall, RequestedRollback, RequestedUpgrade
 from corral.core.backends.upgrades import Offers, Unchecked, Upgrade
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Target
@@ -13,13 +13,13 @@ from corral.store.backends.create_operation import Admitted
 
 
 class FleetService(Protocol):
-    async def install(self, wanted: InstallIntent, *, actor: str, key: str | None = None) -> Admitted: ...
+    async def install(self, wanted: RequestedInstall, *, actor: str, key: str | None = None) -> Admitted: ...
 
-    async def upgrade(self, wanted: UpgradeIntent, *, actor: str, key: str | None = None) -> Admitted: ...
+    async def upgrade(self, wanted: RequestedUpgrade, *, actor: str, key: str | None = None) -> Admitted: ...
 
-    async def delete(self, wanted: DeleteIntent, *, actor: str, key: str | None = None) -> Admitted: ...
+    async def delete(self, wanted: RequestedDelete, *, actor: str, key: str | None = None) -> Admitted: ...
 
-    async def rollback(self, wanted: RollbackIntent, *, actor: str, key: str | None = None) -> Admitted: ...
+    async def rollback(self, wanted: RequestedRollback, *, actor: str, key: str | None = None) -> Admitted: ...
 
     async def read_targeted(self, target: Target) -> Sequence[NodeBackends]: ...
 
@@ -30,7 +30,7 @@ class Progress(Protocol):
 
 class UpgradeChecks(Protocol):
     @property
-    def looks(self) -> int:
+    def lookups(self) -> int:
         """Counts up with every answer of a gallery."""
         ...
 

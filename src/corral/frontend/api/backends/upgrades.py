@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from corral.core.backends.requests import UpgradeIntent
+from corral.core.backends.requests import RequestedUpgrade
 from corral.core.errors import Conflict, NotFound
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.backends.service import FleetService, UpgradeChecks
@@ -55,7 +55,7 @@ def upgrade_routes(fleet: FleetService, checks: UpgradeChecks) -> APIRouter:
         for name, upgrade in (await checks.read()).items():
             if all(node.rolled_back for node in upgrade.nodes):
                 continue
-            wanted = UpgradeIntent(reference=name, skip_rolled_back=True)
+            wanted = RequestedUpgrade(reference=name, skip_rolled_back=True)
             try:
                 jobs[name] = (await fleet.upgrade(wanted, actor=actor)).id
             except (Conflict, NotFound) as error:

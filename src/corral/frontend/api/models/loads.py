@@ -97,7 +97,7 @@ def load_routes(stores: Stores, desk: Desk, changed: Callable[[], Awaitable[None
             )
         await stores.load_jobs.cancel(model.name, why=f"unloaded by {actor}")
         rows = await stores.replicas.read_of_model(model.name)
-        await stores.replicas.want_stopped([row.id for row in rows], why=f"unloaded by {actor}")
+        await stores.replicas.request_stop([row.id for row in rows], why=f"unloaded by {actor}")
         await stores.events.append(actor=actor, action="model.unloaded", subject=model.name, detail={})
         await changed()
         return Message(message="model unloaded")

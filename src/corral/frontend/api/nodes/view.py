@@ -187,7 +187,7 @@ def _claim(claim: NameClaim) -> ClaimView:
         id=claim.id,
         address=claim.told_from,
         http_address=claim.http_address,
-        localai=claim.key_hash is None,
+        localai=not claim.speaks_corral,
         made_at=_time(claim.made_at),
         seen_at=_time(claim.seen_at),
     )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -17,6 +17,7 @@ from corral.core.backends.operations import (
 from corral.core.backends.progress import overlay
 from corral.core.nodes.node import NodeId
 from corral.core.sizes import format_bytes
+from corral.core.transfer import TransferProgress
 
 _TASKS = {
     Verb.INSTALL: "Installation",
@@ -29,6 +30,8 @@ _ANSWERED = frozenset((NodeProgressStatus.SUCCESS, NodeProgressStatus.ERROR, Nod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationNodeView:
+    """One node of an operation. Fields that are named as in `TransferProgress` are taken from there."""
+
     node_id: str
     node_name: str
     status: NodeProgressStatus
@@ -47,6 +50,9 @@ class OperationNodeView:
     variant: str
     """The build chosen for this node."""
     digest: str
+
+
+_TRANSFER_FIELDS = {one.name for one in fields(TransferProgress)} & {one.name for one in fields(OperationNodeView)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +116,9 @@ def view_operation(operation: Operation) -> OperationView:
         cancellable=operation.finished_at is None and not operation.cancel_requested,
         message=describe(operation),
         nodeID=operation.node_id,
-        phase=busy[0].phase if busy else "queued" if waiting else "",
-        currentBytes=_sum(node.bytes_done for node in nodes),
-        totalBytes=_sum(node.bytes_total for node in nodes),
+        phase=busy[0].transfer.phase if busy else "queued" if waiting else "",
+        currentBytes=_sum(node.transfer.bytes_done for node in nodes),
+        totalBytes=_sum(node.transfer.bytes_total for node in nodes),
         error=current_error(operation),
         nodes=[_view_node(node) for node in nodes],
         verb=operation.verb,
@@ -181,20 +187,15 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 @lru_cache(maxsize=8192)  # of a thousand nodes few have changed since somebody last looked
 def _view_node(node: NodeProgress) -> OperationNodeView:
+    transfer = replace(node.transfer, percentage=round(node.transfer.percentage, 1))
     return OperationNodeView(
+        **{name: getattr(transfer, name) for name in _TRANSFER_FIELDS},
         node_id=node.node_id,
         node_name=node.node_name,
         status=node.status,
-        percentage=round(node.percentage, 1),
-        file_name=node.file_name,
-        current=format_bytes(node.bytes_done) if node.bytes_done is not None else "",
-        total=format_bytes(node.bytes_total) if node.bytes_total is not None else "",
-        phase=node.phase,
+        current=format_bytes(transfer.bytes_done) if transfer.bytes_done is not None else "",
+        total=format_bytes(transfer.bytes_total) if transfer.bytes_total is not None else "",
         error=node.error,
-        bytes_done=node.bytes_done,
-        bytes_total=node.bytes_total,
-        rate_bytes_per_s=node.rate_bytes_per_s,
-        eta_s=node.eta_s,
         attempts=node.attempts,
         next_attempt_at=time_of(node.next_attempt_at),
         variant=node.variant,

@@ -143,13 +143,13 @@ def _policy(policy: Policy, excepted: Exceptions, holds: Sequence[VersionHold]) 
         operation_id=policy.operation_id,
         created_by=policy.created_by,
         created_at=time_of(policy.created_at),
-        exceptions=[_exception(one, *excepted.askers.get(one.operation_id, ("", None))) for one in excepted.first],
+        exceptions=[_exception(one, *excepted.requesters.get(one.operation_id, ("", None))) for one in excepted.first],
         exception_count=excepted.count,
         rolled_back_to=[
             HeldVersionView(
-                variant=hold.spec.name,
-                version=hold.spec.version,
-                digest=hold.spec.digest,
+                variant=hold.spec.build.name,
+                version=hold.spec.build.version,
+                digest=hold.spec.build.digest,
                 operation_id=hold.operation_id,
             )
             for hold in holds
@@ -183,8 +183,8 @@ def _intent(intent: Intent) -> IntentView:
         state=intent.state.value,
         generation=intent.generation,
         operation_id=intent.operation_id,
-        variant=intent.spec.name,
-        digest=intent.spec.digest,
+        variant=intent.spec.build.name,
+        digest=intent.spec.build.digest,
         attempts=intent.attempts,
         error=intent.last_error,
         due_at=time_of(intent.due_at) if intent.state.live else None,

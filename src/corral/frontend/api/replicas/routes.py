@@ -66,13 +66,13 @@ def replica_routes(stores: Stores, in_flight: InFlight, changed: Callable[[], Aw
     async def delete_on_node(node_id: str, wanted: OnModel, actor: Actor) -> Message:
         """Its files too, when the process is gone."""
         node = await _unload_on_node(node_id, wanted.model_name, actor)
-        await stores.staged_files.want_deleted(wanted.model_name, node)
+        await stores.staged_files.request_deletion(wanted.model_name, node)
         return Message(message="model deleted from node")
 
     async def _unload_on_node(named: str, model: str, actor: str) -> str:
         node_id = (await stores.nodes.read_one(named)).id
         rows = [row for row in await stores.replicas.read_of_node(node_id) if row.model == model]
-        await stores.replicas.want_stopped([row.id for row in rows], why=f"unloaded by {actor}")
+        await stores.replicas.request_stop([row.id for row in rows], why=f"unloaded by {actor}")
         await stores.events.append(actor=actor, action="model.unloaded", subject=model, detail={"node": node_id})
         await changed()
         return node_id

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Response
 
-from corral.bus.request_trace import RequestNote
+from corral.bus.request_trace import TracedRequest
 from corral.core.errors import NotFound
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import pick_serving, why_nowhere
@@ -17,7 +17,7 @@ from corral.frontend.http.json_response import MsgspecJson
 from corral.store.serving.scheduling import SchedulingRecord
 from corral.store.stores import Stores
 
-Explain = Callable[[str], Awaitable[RequestNote | None]]
+Explain = Callable[[str], Awaitable[TracedRequest | None]]
 
 
 def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRouter:
@@ -49,7 +49,7 @@ def why_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRout
 async def _tell_of_model(stores: Stores, in_flight: InFlight, name: str) -> dict[str, Any]:
     model = await stores.models.read(name)
     jobs = await stores.load_jobs.read_of_model(model.name)
-    setbacks = await stores.setbacks.read(model.name, model.revision)
+    setbacks = await stores.load_backoff.read(model.name, model.revision)
     decisions = await stores.decisions.read(model=model.name)
     records = {record.scheduling.model: record for record in await stores.scheduling.read_all()}
     record = records.get(model.name)
@@ -64,7 +64,7 @@ async def _tell_of_model(stores: Stores, in_flight: InFlight, name: str) -> dict
             for shown in show_replicas(found, in_flight)
         ],
         "loads": [{**loading_object(job.progress()), "cause": job.cause, "attempts": job.attempts} for job in jobs],
-        "footprint_bytes": await stores.load_memory.read_peaks(model.name, model.revision),
+        "footprint_bytes": await stores.footprints.read_peaks(model.name, model.revision),
         "setbacks": [_show_setback(nodes.get(node, node), setback) for node, setback in setbacks.items()],
         "decisions": [show_decision(decision) for decision in decisions],
     }
@@ -113,7 +113,7 @@ async def _tell_of_node(stores: Stores, in_flight: InFlight, named: str) -> dict
     }
 
 
-async def _tell_of_request(stores: Stores, note: RequestNote) -> dict[str, Any]:
+async def _tell_of_request(stores: Stores, note: TracedRequest) -> dict[str, Any]:
     answer: dict[str, Any] = {**msgspec.to_builtins(note), "began_at": show_time(note.began_at)}
     if note.load_waited_s is not None:
         ready_ms = note.began_at + round(note.load_waited_s * 1000)

@@ -1,4 +1,4 @@
-"""What loads left behind: how long a model took to load, and how much memory."""
+"""Measured footprints of models: load time and peak memory."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from corral.core.replicas.footprints import FootprintKey
 from corral.store.engine.database import Database, Tx
 
 
-async def note_load_time(tx: Tx, model: str, revision: str, backend_digest: str, device: str, load_ms: int) -> None:
+async def record_load_time(tx: Tx, model: str, revision: str, backend_digest: str, device: str, load_ms: int) -> None:
     await tx.execute(
         "INSERT INTO footprints (model, revision, backend_digest, device, load_ms, measured_at)"
         " VALUES ($1, $2, $3, $4, $5, now_ms()) ON CONFLICT (model, revision, backend_digest, device)"
@@ -19,12 +19,12 @@ async def note_load_time(tx: Tx, model: str, revision: str, backend_digest: str,
     )
 
 
-class LoadMemoryStore:
+class FootprintStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def note_peaks(self, peaks: Mapping[FootprintKey, int]) -> None:
-        """Only ever grow: what a model once took it may take again."""
+    async def record_peaks(self, peaks: Mapping[FootprintKey, int]) -> None:
+        """A recorded peak only grows: what a model once used it may use again."""
 
         async def body(tx: Tx) -> None:
             await tx.execute_many(

@@ -1,4 +1,4 @@
-"""The store for work that must not end because the store is away for a while: it waits, and goes on."""
+"""A database that retries while the store is unavailable, for work that must not end because of it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,9 +18,9 @@ MOST_CONFLICTS = 10
 """Rows that others keep changing are waited for as well, but not for ever: it may be a mistake of ours."""
 
 
-class PatientDatabase:
-    """What was definitely not done is tried again until it is. A write whose outcome is unknown is told to the caller,
-    who alone knows whether it may be repeated."""
+class RetryingDatabase:
+    """Retries what was definitely not done until it is. If the outcome of a write is unknown, the caller gets the
+    error: only the caller knows whether the write may be repeated."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

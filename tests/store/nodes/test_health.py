@@ -23,7 +23,7 @@ async def test_a_beat_and_an_answer_make_a_node_healthy_and_the_log_says_so(stor
     assert (await actions(stores, node.id))[-1] == "node.healthy"
 
 
-async def test_a_quiet_herd_is_not_written(stores: Stores, rig: Rig) -> None:
+async def test_unchanged_health_is_not_written(stores: Stores, rig: Rig) -> None:
     nodes = [await join(stores, Machine(name=f"w{n}", secret=f"s{n}")) for n in range(3)]
     before = [await stores.nodes.read_one(node.id) for node in nodes]
     events = await stores.events.read_latest(limit=1000)
@@ -43,7 +43,7 @@ async def test_one_lost_answer_is_noise_two_are_a_sign(stores: Stores) -> None:
     assert await judge(stores, node.id) == [("unhealthy", "healthy")]
 
 
-async def test_beats_alone_do_not_heal_a_node_that_is_cut_from_the_bus(stores: Stores, rig: Rig) -> None:
+async def test_heartbeats_alone_do_not_make_a_node_healthy_that_is_cut_from_the_bus(stores: Stores, rig: Rig) -> None:
     node = await join(stores, M)
     seen = []
     for _ in range(12):
@@ -53,7 +53,7 @@ async def test_beats_alone_do_not_heal_a_node_that_is_cut_from_the_bus(stores: S
     assert seen == [("healthy", "unhealthy")]
 
 
-async def test_answers_alone_do_not_heal_a_node_whose_beats_stopped(stores: Stores, rig: Rig) -> None:
+async def test_bus_answers_alone_do_not_make_a_node_healthy_whose_heartbeats_stopped(stores: Stores, rig: Rig) -> None:
     node = await join(stores, M)
     seen = []
     for _ in range(12):
@@ -120,7 +120,7 @@ async def test_a_frontend_that_has_just_started_raises_no_one_from_the_dead(stor
     assert [await status(stores, node) for node in (gone, agent)] == [NodeStatus.OFFLINE, NodeStatus.OFFLINE]
 
 
-async def test_a_frontend_that_has_just_started_does_not_heal_a_node_whose_beats_stopped(
+async def test_a_frontend_that_has_just_started_does_not_mark_a_node_healthy_whose_heartbeats_stopped(
     stores: Stores, rig: Rig
 ) -> None:
     node = await join(stores, M)
@@ -142,7 +142,7 @@ async def test_a_holder_that_lost_its_lease_writes_nothing(stores: Stores, rig: 
     assert "node.healthy" not in await actions(stores, node.id)
 
 
-async def test_a_pending_machine_stays_pending_whatever_is_seen(stores: Stores, rig: Rig) -> None:
+async def test_a_pending_node_stays_pending_whatever_is_observed(stores: Stores, rig: Rig) -> None:
     node = await register(stores, M)
     await beat(stores, M, node)
     assert await judge(stores, node.id) == []
@@ -249,7 +249,7 @@ async def test_a_worker_that_was_restarted_and_never_reaches_the_bus_is_offline_
 async def test_a_node_is_offline_only_when_the_bus_was_silent_for_the_whole_offline_limit(
     stores: Stores, rig: Rig
 ) -> None:
-    """Two lost round trips, or one order that nobody took, make it suspect within a moment."""
+    """Two lost round trips, or one command that nobody received, make it suspect within a moment."""
     other = Machine(name="other", secret="other")
     live, cut = await join(stores, other), await join(stores, M)
     await stores.health.suspect(cut.id, reason="nobody took its order")

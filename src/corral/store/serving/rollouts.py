@@ -1,5 +1,4 @@
-"""What switches to another version of a backend look at: one read for all nodes that are switching; and which replicas
-were stopped before their successors served."""
+"""The view that rollouts work on, read once for all nodes with a rollout; and replicas that were stopped first."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -11,36 +10,36 @@ from corral.core.replicas.load_backoff import LoadBackoff
 from corral.core.replicas.replica import Replica
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
-from corral.store.serving.load_backoff import read_setback_row
+from corral.store.serving.load_backoff import read_backoff_row
 from corral.store.serving.load_job_rows import LoadJob, read_jobs
 from corral.store.serving.replica_rows import read_replicas
 
 T = TypeVar("T")
-SELECT_STOPPED = "SELECT replica_id, node_id, model, revision, backend, digest, stopped_at FROM stopped_first"
+SELECT_STOPPED = "SELECT replica_id, node_id, model, revision, backend, digest, stopped_at FROM stop_first_replicas"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchView:
+class RolloutView:
     replicas: Mapping[str, list[Replica]] = field(default_factory=dict)
     """By node."""
     jobs: Mapping[str, LoadJob] = field(default_factory=dict)
-    """Loads that take a replica's place, on whichever node; by id."""
+    """Loads that replace a replica, on any node; by id."""
     jobs_for: Mapping[str, list[LoadJob]] = field(default_factory=dict)
-    """The same by the replica they replace, and by the node on which one was stopped for them."""
+    """The same, by the replica they replace and by the node on which one was stopped first for them."""
     stopped: Mapping[str, list[StoppedFirst]] = field(default_factory=dict)
     """By node."""
     setbacks: Mapping[tuple[str, str, str], LoadBackoff] = field(default_factory=dict)
     """By node, model and revision."""
     models: Mapping[str, StoppedModel] = field(default_factory=dict)
-    """Of what was stopped."""
+    """Models of the stopped replicas."""
 
 
-class SwitchStore:
+class RolloutStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read(self, nodes: Collection[str]) -> SwitchView:
-        async def body(tx: Tx) -> SwitchView:
+    async def read(self, nodes: Collection[str]) -> RolloutView:
+        async def body(tx: Tx) -> RolloutView:
             ids = in_list(nodes)
             here = f"WHERE node_id IN ({places(len(ids))})"
             replicas: dict[str, list[Replica]] = {node_id: [] for node_id in nodes}
@@ -48,35 +47,35 @@ class SwitchStore:
                 replicas[replica.node_id].append(replica)
             failed = await tx.fetch(f"SELECT *, until_at > now_ms() AS rests FROM load_backoff {here}", *ids)  # noqa: S608
             stopped = [_stopped_of(row) for row in await tx.fetch(f"{SELECT_STOPPED} {here}", *ids)]
-            jobs = await read_jobs(tx, "WHERE replaces IS NOT NULL OR stops_first_on IS NOT NULL")
-            return SwitchView(
+            jobs = await read_jobs(tx, "WHERE replaces IS NOT NULL OR stop_first_node IS NOT NULL")
+            return RolloutView(
                 replicas=replicas,
                 jobs={job.id: job for job in jobs},
-                jobs_for=_grouped((key, job) for job in jobs for key in (job.replaces, job.stops_first_on) if key),
+                jobs_for=_grouped((key, job) for job in jobs for key in (job.replaces, job.stop_first_node) if key),
                 stopped=_grouped((one.node_id, one) for one in stopped),
-                setbacks={(row["node_id"], row["model"], row["revision"]): read_setback_row(row) for row in failed},
+                setbacks={(row["node_id"], row["model"], row["revision"]): read_backoff_row(row) for row in failed},
                 models=await read_stopped_models(tx, stopped),
             )
 
         return await self._database.read(body)
 
     async def settle(self, replicas: Collection[str]) -> None:
-        """Something serves again in their places, or nobody wants it to."""
+        """Forget stopped replicas that were replaced or are no longer desired."""
 
         async def body(tx: Tx) -> None:
             await tx.execute_many(
-                "DELETE FROM stopped_first WHERE replica_id = $1", [(one,) for one in sorted(replicas)]
+                "DELETE FROM stop_first_replicas WHERE replica_id = $1", [(one,) for one in sorted(replicas)]
             )
 
         await self._database.write(body)
 
 
-async def note_stopped_first(tx: Tx, replica: Replica) -> None:
+async def record_stopped_first(tx: Tx, replica: Replica) -> None:
     await tx.execute(
-        "DELETE FROM stopped_first WHERE node_id NOT IN (SELECT id FROM nodes WHERE removed_at IS NULL)",
+        "DELETE FROM stop_first_replicas WHERE node_id NOT IN (SELECT id FROM nodes WHERE removed_at IS NULL)",
     )
     await tx.execute(
-        "INSERT INTO stopped_first (replica_id, node_id, model, revision, backend, digest, stopped_at)"
+        "INSERT INTO stop_first_replicas (replica_id, node_id, model, revision, backend, digest, stopped_at)"
         " VALUES ($1, $2, $3, $4, $5, $6, now_ms()) ON CONFLICT (replica_id) DO NOTHING",
         replica.id,
         replica.node_id,
@@ -87,10 +86,13 @@ async def note_stopped_first(tx: Tx, replica: Replica) -> None:
     )
 
 
-async def note_served_again(tx: Tx, model: str, *, node_id: str, replaced: str | None) -> None:
-    """A replica of the model is ready on the node; it may have taken the place of one elsewhere."""
+async def record_served_again(tx: Tx, model: str, *, node_id: str, replaced: str | None) -> None:
+    """A replica of the model is ready on the node; it may replace one on another node."""
     await tx.execute(
-        "DELETE FROM stopped_first WHERE (model = $1 AND node_id = $2) OR replica_id = $3", model, node_id, replaced
+        "DELETE FROM stop_first_replicas WHERE (model = $1 AND node_id = $2) OR replica_id = $3",
+        model,
+        node_id,
+        replaced,
     )
 
 
@@ -111,9 +113,9 @@ async def read_stopped_models(tx: Tx, stopped: Iterable[StoppedFirst]) -> dict[s
         f" WHERE deleted_at IS NULL AND scheduling.model {among}",
         *names,
     )
-    wanted = {row["model"]: row["min_replicas"] for row in rows}
+    desired = {row["model"]: row["min_replicas"] for row in rows}
     return {
-        name: StoppedModel(replicas=tuple(replicas.get(name, ())), loads=loads[name], wanted=wanted.get(name, 0))
+        name: StoppedModel(replicas=tuple(replicas.get(name, ())), loads=loads[name], desired=desired.get(name, 0))
         for name in names
     }
 

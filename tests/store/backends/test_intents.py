@@ -6,14 +6,15 @@ from typing import Any, cast
 
 import pytest
 
+from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import (
     AttemptCancelled,
     AttemptConfirmed,
+    AttemptOutcome,
     AttemptRejected,
     AttemptUnconfirmed,
     BackendSpec,
     IntentState,
-    Outcome,
     RetryLimits,
     Verb,
     plan_next,
@@ -22,6 +23,7 @@ from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Op
 from corral.core.backends.policies import Ensure, OnDrift, PolicyChange
 from corral.core.errors import Conflict, InvalidInput, OutcomeUnknown
 from corral.core.nodes.node import Node
+from corral.core.transfer import TransferProgress
 from corral.store.backends.create_operation import AdmissionStore
 from corral.store.backends.intents import IntentClaim, Result
 from corral.store.backends.operations import Places
@@ -36,7 +38,7 @@ from harness.machines import Machine, actions, join, judge
 LIMITS = RetryLimits(attempts=2, base_s=10, cap_s=10)
 
 
-async def end(stores: Stores, claim: IntentClaim, outcome: Outcome) -> bool:
+async def end(stores: Stores, claim: IntentClaim, outcome: AttemptOutcome) -> bool:
     step = plan_next(claim.intent, outcome, draw=1.0, limits=LIMITS)
     return claim.intent.id in await stores.intents.record([Result(claim.intent, step)])
 
@@ -91,7 +93,7 @@ async def test_many_frontends_admit_the_same_key_at_once_and_there_is_one_operat
     assert await states(stores) == [("install", "pending")]
 
 
-async def test_a_newer_order_replaces_an_older_one_and_the_older_ones_holder_cannot_write(stores: Stores) -> None:
+async def test_a_newer_intent_replaces_an_older_one_and_the_older_ones_holder_cannot_write(stores: Stores) -> None:
     node = await healthy(stores, "a")
     install = await stores.admission.admit(admission(Verb.INSTALL, node))
     (held,) = await claim(stores)
@@ -106,7 +108,7 @@ async def test_a_newer_order_replaces_an_older_one_and_the_older_ones_holder_can
     assert (deleted.state, deleted.nodes[0].phase) == (OperationState.COMPLETED, ""), "what is gone is not ready"
 
 
-async def test_contradicting_orders_at_once_leave_one_live_intent(stores: Stores, rig: Rig) -> None:
+async def test_contradicting_operations_at_once_leave_one_live_intent(stores: Stores, rig: Rig) -> None:
     node = await healthy(stores, "a")
     others = [Stores(await rig.open()) for _ in range(3)]
     verbs = [Verb.INSTALL, Verb.DELETE, Verb.UPGRADE]
@@ -120,11 +122,11 @@ async def test_contradicting_orders_at_once_leave_one_live_intent(stores: Stores
         assert live[0].generation == max(row.generation for row in rows)
 
 
-BUILD = BackendSpec(reference="cpu-echo", name="cpu-echo", alias="echo", digest="sha256:new")
+BUILD = BackendSpec(reference="cpu-echo", build=BuildRef(name="cpu-echo", alias="echo", digest="sha256:new"))
 
 
 @pytest.mark.parametrize("delete_is_newer", [True, False])
-async def test_a_newer_order_replaces_what_it_excludes_under_another_name(
+async def test_a_newer_intent_replaces_what_it_excludes_under_another_name(
     stores: Stores, delete_is_newer: bool
 ) -> None:
     node = await healthy(stores, "a")
@@ -143,23 +145,23 @@ async def test_a_newer_order_replaces_what_it_excludes_under_another_name(
     assert {one.intent.operation_id for one in await claim(stores)} == {newer.id, other.id}
 
 
-async def test_a_wish_made_true_again_gives_way_to_what_came_meanwhile_under_another_name(stores: Stores) -> None:
+async def test_a_correction_gives_way_to_a_newer_intent_under_another_name(stores: Stores) -> None:
     node = await healthy(stores, "a")
     await stores.admission.admit(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")))
     (deleted,) = await claim(stores)
     await end(stores, deleted, AttemptConfirmed())
     await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", spec=BUILD))
     asked = deleted.intent.generation
-    (order,) = admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")).orders
-    order = replace(order, expected_generation=asked, asked_generation=asked)
-    heal = replace(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")), cause="policy", orders=(order,))
+    (order,) = admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")).intents
+    order = replace(order, expected_generation=asked, desired_generation=asked)
+    heal = replace(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")), cause="policy", intents=(order,))
     await stores.admission.admit(heal)
     assert await states(stores) == [("delete", "succeeded"), ("install", "pending")]
 
 
-async def test_a_delete_is_read_with_what_was_asked_for_since(stores: Stores) -> None:
+async def test_a_delete_is_read_with_later_installs(stores: Stores) -> None:
     node = await healthy(stores, "a")
-    unlike = BackendSpec(reference="other", name="other")
+    unlike = BackendSpec(reference="other", build=BuildRef(name="other"))
     await stores.admission.admit(admission(Verb.INSTALL, node, backend="cpu-echo", spec=BUILD))
     await stores.admission.admit(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")))
     names = {node.id: {"echo"}}
@@ -227,7 +229,7 @@ async def test_a_time_out_keeps_attempts_and_failures_spend_them_until_people_mu
     (fourth,) = await claim(stores)
     await end(stores, fourth, AttemptConfirmed())
     assert (await stores.operations.read_one(admitted.id)).state is OperationState.COMPLETED
-    with pytest.raises(InvalidInput, match="nothing to try again"):
+    with pytest.raises(InvalidInput, match="nothing to retry"):
         await stores.operations.retry(admitted.id, node_id=None, actor="me")
 
 
@@ -237,7 +239,7 @@ async def _observing(stores: Stores, node_id: str) -> list[object]:
 
     seen = Observation(node_id=NodeId(node_id), instance="i", epoch=1, sequence=1, backends=(), processes=())
     await stores.observed.record([seen])
-    return list(await stores.intents.read_background())
+    return list(await stores.intents.read_unconfirmed())
 
 
 async def test_cancel_ends_what_waits_and_marks_what_runs(stores: Stores) -> None:
@@ -287,7 +289,7 @@ async def test_a_retry_leaves_alone_what_a_newer_operation_has_replaced(stores: 
     await stores.admission.admit(admission(Verb.DELETE, nodes[0]))
     again = await stores.operations.retry(admitted.id, node_id=None, actor="me")
     assert [(node.node_name, node.status.value) for node in again.nodes] == [("a", "cancelled"), ("b", "queued")]
-    with pytest.raises(Conflict, match="wanted of a; ask anew"):
+    with pytest.raises(Conflict, match="on a; start a new operation"):
         await stores.operations.retry(admitted.id, node_id=nodes[0].id, actor="me")
 
 
@@ -308,7 +310,7 @@ async def test_what_failed_and_is_tried_again_is_not_called_running_and_cancel_k
         await rig.advance(11)
         (second,) = await claim(stores)
         assert (await stores.operations.read_one(admitted.id)).is_retrying
-    with pytest.raises(Conflict, match="cancel it to give it up"):
+    with pytest.raises(Conflict, match="cancel it to stop the retries"):
         await stores.operations.dismiss(admitted.id, actor="me")
     await stores.operations.cancel(admitted.id, actor="me")
     if at_it_again:
@@ -321,7 +323,7 @@ async def test_what_failed_and_is_tried_again_is_not_called_running_and_cancel_k
     assert (await stores.operations.cancel(admitted.id, actor="me")).was_over
 
 
-async def test_a_wish_for_all_replaces_every_wish_for_some(stores: Stores) -> None:
+async def test_a_policy_for_all_nodes_replaces_every_policy_with_a_selector(stores: Stores) -> None:
     def change(ensure: Ensure, on_drift: OnDrift | None = None, **selector: str) -> PolicyChange:
         return PolicyChange(selector=selector, ensure=ensure, spec=BackendSpec(reference="echo"), on_drift=on_drift)
 
@@ -337,14 +339,14 @@ async def test_a_wish_for_all_replaces_every_wish_for_some(stores: Stores) -> No
     assert await stores.policies.read_all() == []
 
 
-async def test_orders_nobody_can_carry_out_are_ended_at_the_next_start(stores: Stores) -> None:
+async def test_intents_nobody_can_carry_out_are_ended_at_the_next_start(stores: Stores) -> None:
     nodes = [await healthy(stores, name) for name in ("a", "b")]
     admitted = await stores.admission.admit(admission(Verb.INSTALL, *nodes))
     await stores.nodes.remove(nodes[0].id, actor="me")
     await stores.database.migrate(prune_intents)
     operation = await stores.operations.read_one(admitted.id)
     shown = {node.node_name: (node.status.value, node.error) for node in operation.nodes}
-    assert shown == {"a": ("cancelled", "the node is no longer part of the fleet"), "b": ("queued", "")}
+    assert shown == {"a": ("cancelled", "the node was removed from the cluster"), "b": ("queued", "")}
     (left,) = await claim(stores)
     await end(stores, left, AttemptConfirmed())
     assert (await stores.operations.read_one(admitted.id)).state is OperationState.CANCELLED
@@ -397,7 +399,7 @@ async def test_history_is_cleared_and_the_audit_log_stays(stores: Stores) -> Non
     assert await actions(stores, "echo") == ["backend.delete"]
 
 
-async def test_the_audit_log_tells_the_machines_of_an_operation_and_only_the_first_of_many(stores: Stores) -> None:
+async def test_the_audit_log_names_the_nodes_of_an_operation_and_only_the_first_of_many(stores: Stores) -> None:
     nodes = [await healthy(stores, f"n{number:02}") for number in range(12)]
     admitted = await stores.admission.admit(admission(Verb.INSTALL, *reversed(nodes)))
     few = await stores.admission.admit(admission(Verb.INSTALL, nodes[1], nodes[0], backend="beside"))
@@ -412,7 +414,7 @@ async def test_the_audit_log_tells_the_machines_of_an_operation_and_only_the_fir
     assert (retried.action, retried.detail) == ("operation.retried", what | {"nodes": first[1:2], "node_count": 1})
 
 
-async def test_an_order_in_the_background_is_due_when_its_worker_was_restarted(stores: Stores) -> None:
+async def test_an_unconfirmed_intent_is_due_when_its_worker_was_restarted(stores: Stores) -> None:
     node = await healthy(stores, "a")
     await stores.admission.admit(admission(Verb.INSTALL, node))
     (held,) = await claim(stores)
@@ -426,7 +428,7 @@ async def test_an_order_in_the_background_is_due_when_its_worker_was_restarted(s
     assert again.epoch == held.epoch + 1
 
 
-async def test_an_order_that_a_newer_one_excludes_under_another_name_is_not_retried(stores: Stores) -> None:
+async def test_an_intent_that_a_newer_one_excludes_under_another_name_is_not_retried(stores: Stores) -> None:
     node, other = await healthy(stores, "a"), await healthy(stores, "b")
     installed = await stores.admission.admit(admission(Verb.INSTALL, node, other, backend="cpu-echo", spec=BUILD))
     for _ in range(LIMITS.attempts):
@@ -434,7 +436,7 @@ async def test_an_order_that_a_newer_one_excludes_under_another_name_is_not_retr
             step = plan_next(one.intent, AttemptRejected("disk full"), draw=0.0, limits=RetryLimits(attempts=1))
             await stores.intents.record([Result(one.intent, step)])
     await stores.admission.admit(admission(Verb.DELETE, node, spec=BackendSpec(reference="echo")))
-    with pytest.raises(Conflict, match="a newer operation has replaced"):
+    with pytest.raises(Conflict, match="a newer operation supersedes"):
         await stores.operations.retry(installed.id, node_id=node.id, actor="me")
     retried = await stores.operations.retry(installed.id, node_id=None, actor="me")
     assert {shown.node_name: shown.status.value for shown in retried.nodes} == {"a": "error", "b": "queued"}
@@ -446,9 +448,14 @@ async def test_a_new_attempt_begins_from_nothing_and_one_that_is_taken_over_goes
 
     async def far(sequence: int, percentage: float) -> None:
         progress = NodeProgress(
-            node_id=node.id, node_name="", status=NodeProgressStatus.DOWNLOADING, phase="downloading",
-            file_name="layer", bytes_done=95, bytes_total=100, percentage=percentage, sequence=sequence,
-        )  # fmt: skip
+            node_id=node.id,
+            node_name="",
+            status=NodeProgressStatus.DOWNLOADING,
+            transfer=TransferProgress(
+                phase="downloading", file_name="layer", bytes_done=95, bytes_total=100, percentage=percentage
+            ),
+            sequence=sequence,
+        )
         await stores.operations.save_progress([(job, progress)])
 
     async def shown() -> NodeProgress:
@@ -458,11 +465,11 @@ async def test_a_new_attempt_begins_from_nothing_and_one_that_is_taken_over_goes
     await far(9, 95.0)
     await rig.advance(16)
     (taken_over,) = await claim(stores, "fe-2")
-    assert (await shown()).percentage == 95.0
+    assert (await shown()).transfer.percentage == 95.0
     await end(stores, taken_over, AttemptRejected("no space left"))
     await rig.advance(16)
     await claim(stores)
     begun = await shown()
-    assert (begun.percentage, begun.bytes_done, begun.phase, begun.file_name) == (0.0, None, "", "")
+    assert begun.transfer == TransferProgress()
     await far(1, 3.0)
-    assert (await shown()).percentage == 3.0
+    assert (await shown()).transfer.percentage == 3.0

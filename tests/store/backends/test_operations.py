@@ -25,7 +25,7 @@ async def test_holders_of_a_version_are_those_that_have_it_now_or_kept_it(stores
     assert await stores.observed.read_holding("sha256:9") == {}
 
 
-async def test_the_mark_of_a_fleet_moves_with_nodes_reports_and_orders_and_not_without(stores: Stores) -> None:
+async def test_the_mark_of_a_fleet_changes_with_nodes_reports_and_intents_only(stores: Stores) -> None:
     marks = [await stores.intents.read_mark()]
     node = await healthy(stores, "a")
     marks.append(await stores.intents.read_mark())
@@ -60,7 +60,7 @@ async def test_alike_results_of_many_nodes_are_written_for_each_of_them(stores: 
     assert {node.status.value for node in others} == {"downloading"}
 
 
-async def test_orders_of_a_node_that_was_removed_are_found_and_ended(stores: Stores) -> None:
+async def test_intents_of_a_removed_node_are_found_and_ended(stores: Stores) -> None:
     node = await healthy(stores, "a")
     admitted = await stores.admission.admit(admission(Verb.INSTALL, node))
     assert await stores.intents.finish_idle() == []

@@ -44,7 +44,7 @@ async def test_an_edit_of_a_model_that_serves_waits_and_the_one_before_serves_on
     assert (saved.revision, saved.newest.text, saved.newest.changed_by) == (before.revision, NEW, "bob")
     assert await served(stores) == [before.revision]
     assert await stores.models.save(NEW, "bob") == saved, "saving the same again changes nothing"
-    with pytest.raises(Conflict, match="changed meanwhile, by bob"):
+    with pytest.raises(Conflict, match="changed in the meantime, by bob"):
         await stores.models.save(TINY + "threads: 3\n", "ann", expected=before.revision)
     assert [item.text for item in await stores.models.read_revisions("tiny")] == [NEW, TINY]
 
@@ -103,7 +103,7 @@ async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(
         await stores.load_claims.finish(job, loaded())
     await stores.models.save(NEW, "bob")
     job = await begin_trial(stores, before)
-    await stores.replicas.want_stopped([before.id], why="it makes room")
+    await stores.replicas.request_stop([before.id], why="it makes room")
     await stores.replicas.stopped(before)
     await reserve(stores, job)
     if ending == "fail":
@@ -129,13 +129,13 @@ async def test_what_no_process_is_started_with_takes_effect_at_once(stores: Stor
     """The same process serves on, under the new revision, and with what was learned of it."""
     await add_nodes(stores, make_node("a"))
     before = await serve(stores)
-    await stores.load_memory.note_peaks({FootprintKey("tiny", before.revision, "sha256:1", "cpu"): 5 << 30})
+    await stores.footprints.record_peaks({FootprintKey("tiny", before.revision, "sha256:1", "cpu"): 5 << 30})
     text = TINY + "description: small\naliases: [small]\nsystem_prompt: Be brief.\nstopwords: [x]\npinned: true\n"
     saved = await stores.models.save(text, "bob")
     assert (saved.pending, saved.aliases) == (None, ("small",))
     assert saved.revision != before.revision
     assert await served(stores) == [saved.revision]
-    assert await stores.load_memory.read_peaks("tiny", saved.revision) == {"cpu": 5 << 30}
+    assert await stores.footprints.read_peaks("tiny", saved.revision) == {"cpu": 5 << 30}
     [row] = await stores.replicas.read_all()
     assert (row.id, row.state) == (before.id, ReplicaState.READY)
 
@@ -165,7 +165,7 @@ async def test_going_back_discards_the_pending_one(stores: Stores) -> None:
     await place_beside(stores, job, before)
     saved = await stores.models.save(TINY, "bob")
     assert (saved.revision, saved.pending) == (before.revision, None)
-    with pytest.raises(Conflict, match="changed while it was loaded"):
+    with pytest.raises(Conflict, match="changed while it was loading"):
         await stores.load_claims.finish(job, loaded(process_key="tiny#1"))
     assert await served(stores) == [before.revision]
 
@@ -177,7 +177,7 @@ async def test_of_two_edits_in_a_row_only_the_newest_takes_over(stores: Stores) 
     job = await begin_trial(stores, before)
     await place_beside(stores, job, before)
     newest = await stores.models.save(TINY + "threads: 3\n", "bob")
-    with pytest.raises(Conflict, match="changed while it was loaded"):
+    with pytest.raises(Conflict, match="changed while it was loading"):
         await stores.load_claims.finish(job, loaded(process_key="tiny#1"))
     assert await served(stores) == [before.revision]
     assert newest.pending is not None
@@ -191,7 +191,7 @@ async def test_a_pending_one_is_used_once_the_model_was_unloaded(stores: Stores)
     assert pending is not None
     await stores.models.apply_pending("tiny", pending.revision)
     assert (await stores.models.read("tiny")).pending is not None, "not while one serves"
-    await stores.replicas.want_stopped([before.id], why="unloaded")
+    await stores.replicas.request_stop([before.id], why="unloaded")
     await stores.models.apply_pending("tiny", "another")
     assert (await stores.models.read("tiny")).pending is not None
     await stores.models.apply_pending("tiny", pending.revision)
@@ -223,7 +223,7 @@ async def test_the_configuration_of_every_revision_that_serves_can_be_read(store
     second = await stores.models.save(NEW, "ann")
     assert (await stores.models.read_config("tiny", first.revision)).document.get("threads") is None
     assert (await stores.models.read_config("tiny", second.revision)).document["threads"] == 2
-    with pytest.raises(NotFound, match="no revision"):
+    with pytest.raises(NotFound, match="no longer exists"):
         await stores.models.read_config("tiny", "f" * 64)
     await stores.models.delete("tiny", "ann")
     with pytest.raises(NotFound):
@@ -252,6 +252,6 @@ async def test_an_edit_and_the_load_it_overtakes_do_not_block_each_other(stores:
         before = ready[0]
         rest = [row.id for row in await stores.replicas.read_all() if row.id != before.id]
         await stores.load_jobs.cancel("tiny", why="the test goes on")
-        await stores.replicas.want_stopped(rest, why="the test goes on")
+        await stores.replicas.request_stop(rest, why="the test goes on")
         for row in await stores.replicas.read_all():
             await stores.replicas.stopped(row)

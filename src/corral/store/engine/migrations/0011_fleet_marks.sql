@@ -1,1 +1,0 @@
-CREATE INDEX intents_changed_at ON intents (changed_at);

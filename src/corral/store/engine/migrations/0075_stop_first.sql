@@ -1,1 +1,0 @@
-ALTER TABLE load_jobs ADD COLUMN stops_first_on TEXT;

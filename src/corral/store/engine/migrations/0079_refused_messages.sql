@@ -1,3 +1,0 @@
-ALTER TABLE nodes ADD COLUMN refused_count BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE nodes ADD COLUMN refused_reason TEXT;
-ALTER TABLE nodes ADD COLUMN refused_at BIGINT;

@@ -1,2 +1,0 @@
-ALTER TABLE nodes ADD COLUMN registered_from TEXT;
-ALTER TABLE nodes ADD COLUMN claims TEXT NOT NULL DEFAULT '[]';

@@ -1,1 +1,0 @@
-ALTER TABLE nodes ADD COLUMN conditions TEXT NOT NULL DEFAULT '[]';
