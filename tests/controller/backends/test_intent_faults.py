@@ -459,7 +459,7 @@ async def test_a_cancel_ends_a_switch_at_once_and_takes_the_version_back(
     assert worker.installed["echo"]["digest"] == "sha256:old"
     assert "echo" not in worker.applied, "what was taken back was not carried out"
     assert switch.restored == [("sha256:old", False)], "nobody waits for what serves again"
-    expected = "the old one is being started again" if stopped else "serves on"
+    expected = "the old one is being started again" if stopped else "keeps serving"
     assert "the node is back at sha256:old" in only(ended).error
     assert expected in only(ended).error
 
@@ -504,7 +504,7 @@ async def test_a_cancelled_switch_whose_worker_cannot_go_back_says_what_is_insta
         await stores.operations.cancel(job, actor="me")
         ended = await finished(stores, job, within_s=10)
     assert (ended.state.value, worker.installed["echo"]["digest"]) == ("cancelled", "sha256:new")
-    assert "sha256:new is installed and replicas go over to it" in only(ended).error
+    assert "sha256:new is installed and rolled out" in only(ended).error
     assert "that version is gone" in only(ended).error
 
 

@@ -1,4 +1,4 @@
-"""Drift: what differs from the wish, why, and which order would mend it."""
+"""Drift: what differs from the desired state, why, and which intent corrects it."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,8 +7,15 @@ import pytest
 
 from core.backends.test_intents import intent
 from corral.core.backends.build import BuildRef
-from corral.core.backends.desired import find_unresolved_policies
-from corral.core.backends.drift import DriftCause, find_drift, plan_corrections
+from corral.core.backends.desired import NO_PREVIEWS, find_unresolved_policies
+from corral.core.backends.drift import (
+    Correction,
+    DriftCause,
+    FleetSnapshot,
+    find_drift,
+    find_stuck,
+    plan_corrections,
+)
 from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Ensure, OnDrift, Policy
@@ -60,9 +67,9 @@ HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
 
 
 @pytest.mark.parametrize(
-    ("node", "policies", "cause", "heals"),
+    ("node", "policies", "cause", "corrects"),
     [
-        pytest.param(state(HAS_NEW, spec=DONE), [], None, None, id="as-wanted"),
+        pytest.param(state(HAS_NEW, spec=DONE), [], None, None, id="as-desired"),
         pytest.param(state(spec=DONE), [], DriftCause.MISSING, Verb.INSTALL, id="a-wiped-disk"),
         pytest.param(state(HAS_OLD, spec=DONE), [], DriftCause.WRONG_VERSION, Verb.INSTALL, id="somebody-changed-it"),
         pytest.param(
@@ -79,7 +86,7 @@ HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
             [policy(Ensure.ABSENT)],
             DriftCause.EXTRA,
             Verb.DELETE,
-            id="it-was-away",
+            id="deleted-while-the-node-was-offline",
         ),
         pytest.param(state(), [policy(on_drift=OnDrift.REPORT)], DriftCause.MISSING, None, id="only-reported"),
         pytest.param(state(), [policy(on_drift=OnDrift.FREEZE)], DriftCause.MISSING, None, id="frozen"),
@@ -95,39 +102,45 @@ HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
             [],
             DriftCause.MISSING,
             None,
-            id="what-failed-until-its-retries-were-exhausted-is-shown-and-rests",
+            id="exhausted-retries-are-shown-and-retried-later",
         ),
-        pytest.param(state(spec=replace(DONE, state=IntentState.CANCELLED)), [], None, None, id="cancelled-is-no-wish"),
+        pytest.param(
+            state(spec=replace(DONE, state=IntentState.CANCELLED)),
+            [],
+            None,
+            None,
+            id="a-cancelled-intent-desires-nothing",
+        ),
         pytest.param(
             state(spec=replace(DONE, state=IntentState.CANCELLED, generation=10)),
             [policy()],
             None,
             None,
-            id="an-install-that-was-called-off-is-not-given-again-by-its-policy",
+            id="an-install-that-was-cancelled-is-not-given-again-by-its-policy",
         ),
         pytest.param(
             state(spec=replace(DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, generation=10)),
             [policy()],
             DriftCause.MISSING,
             Verb.INSTALL,
-            id="a-wiped-disk-after-an-upgrade-that-was-called-off",
+            id="a-wiped-disk-after-an-upgrade-that-was-cancelled",
         ),
         pytest.param(
             state(HAS_OLD, spec=replace(DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, generation=10)),
             [policy()],
             None,
             None,
-            id="an-upgrade-that-was-called-off-is-not-made-up-for",
+            id="an-upgrade-that-was-cancelled-is-not-made-up-for",
         ),
         pytest.param(
             state(spec=replace(DELETED, state=IntentState.CANCELLED, generation=10)),
             [policy()],
             DriftCause.MISSING,
             Verb.INSTALL,
-            id="a-delete-that-was-called-off-leaves-the-policy",
+            id="a-delete-that-was-cancelled-leaves-the-policy",
         ),
         pytest.param(
-            state(spec=DONE, presence=Presence.GONE), [], DriftCause.MISSING, None, id="an-absent-node-gets-no-order"
+            state(spec=DONE, presence=Presence.GONE), [], DriftCause.MISSING, None, id="an-offline-node-gets-no-intent"
         ),
         pytest.param(
             state(spec=replace(DONE, finished_at=99_000)),
@@ -141,15 +154,15 @@ HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
         pytest.param(state(HAS_NEW), [], None, None, id="what-nobody-asked-about-is-not-ours"),
     ],
 )
-def test_drift_and_its_healing(
-    node: NodeBackends, policies: list[Policy], cause: DriftCause | None, heals: Verb | None
+def test_drift_and_its_correction(
+    node: NodeBackends, policies: list[Policy], cause: DriftCause | None, corrects: Verb | None
 ) -> None:
     assert [drift.cause for drift in find_drift([node], policies, {})] == ([] if cause is None else [cause])
     planned = plan_corrections([node], policies, now_ms=100_000, settle_ms=3000)
-    assert [heal.verb for heal in planned] == ([] if heals is None else [heals])
+    assert [one.verb for one in planned] == ([] if corrects is None else [corrects])
 
 
-def test_a_node_that_never_told_has_no_drift() -> None:
+def test_a_node_that_never_reported_has_no_drift() -> None:
     silent = NodeBackends(node=machine(), backends=None, newest={"echo": DONE})
     assert find_drift([silent], [policy()], {}) == []
     assert plan_corrections([silent], [policy()], now_ms=100_000, settle_ms=0) == []
@@ -181,7 +194,7 @@ def both(*backends: ObservedBackend, build: Intent | None, family: Intent | None
 
 
 @pytest.mark.parametrize(
-    ("node", "policies", "heals"),
+    ("node", "policies", "corrects"),
     [
         pytest.param(
             both(HAS_BUILD, build=replace(BUILD, generation=20), family=FAMILY_DELETED), [], [], id="a-build-came-later"
@@ -208,7 +221,7 @@ def both(*backends: ObservedBackend, build: Intent | None, family: Intent | None
             both(HAS_BUILD, build=None, family=None),
             [ABSENT, policy(backend="cpu-echo", spec=BackendSpec(reference="cpu-echo"), generation=20)],
             [],
-            id="wanted-everywhere-and-found-there-under-the-alias",
+            id="desired-everywhere-and-found-there-under-the-alias",
         ),
         pytest.param(
             both(HAS_BUILD, build=replace(DELETED, backend="cpu-echo", generation=30), family=FAMILY_DELETED),
@@ -224,44 +237,44 @@ def both(*backends: ObservedBackend, build: Intent | None, family: Intent | None
             ),
             [],
             [("echo", Verb.DELETE)],
-            id="what-was-called-off-excludes-nothing",
+            id="what-was-cancelled-excludes-nothing",
         ),
         pytest.param(
             both(HAS_BUILD, build=None, family=replace(FAMILY_DELETED, state=IntentState.SUPERSEDED)),
             [],
             [],
-            id="what-was-replaced-is-no-wish",
+            id="a-superseded-intent-desires-nothing",
         ),
     ],
 )
-def test_the_newest_wish_holds_under_whichever_name(
-    node: NodeBackends, policies: list[Policy], heals: list[tuple[str, Verb]]
+def test_the_newest_intent_holds_under_whichever_name(
+    node: NodeBackends, policies: list[Policy], corrects: list[tuple[str, Verb]]
 ) -> None:
     planned = plan_corrections([node], policies, now_ms=100_000, settle_ms=3000)
-    assert [(heal.backend, heal.verb) for heal in planned] == heals
-    assert {drift.backend for drift in find_drift([node], policies, {})} == {backend for backend, _ in heals}
+    assert [(one.backend, one.verb) for one in planned] == corrects
+    assert {drift.backend for drift in find_drift([node], policies, {})} == {backend for backend, _ in corrects}
 
 
-def test_of_wishes_for_one_build_under_two_names_the_newest_says_which_version() -> None:
-    """Both are to be there, and neither mends what the other has changed."""
+def test_of_intents_for_one_build_under_two_names_the_newest_decides_the_version() -> None:
+    """Both must be present, and neither corrects what the other has changed."""
     older = replace(BUILD, generation=20)
     newer = replace(DONE, generation=30, spec=spec_with(digest=OLD, uris=("y",)))
-    as_wanted = both(replace(HAS_BUILD, digest=OLD), build=older, family=newer)
-    assert find_drift([as_wanted], [], {}) == []
-    assert plan_corrections([as_wanted], [], now_ms=100_000, settle_ms=3000) == []
+    as_desired = both(replace(HAS_BUILD, digest=OLD), build=older, family=newer)
+    assert find_drift([as_desired], [], {}) == []
+    assert plan_corrections([as_desired], [], now_ms=100_000, settle_ms=3000) == []
     changed = both(HAS_BUILD, build=older, family=newer)
     assert [drift.backend for drift in find_drift([changed], [], {})] == ["echo"]
     wiped = plan_corrections([both(build=older, family=newer)], [], now_ms=100_000, settle_ms=3000)
-    assert [(heal.backend, heal.spec.reference, heal.spec.build.digest) for heal in wiped] == [
+    assert [(one.backend, one.spec.reference, one.spec.build.digest) for one in wiped] == [
         ("cpu-echo", "cpu-echo", OLD),
         ("echo", "echo", OLD),
     ]
 
 
 @pytest.mark.parametrize(
-    ("prospect", "deletes", "missing"),
+    ("preview", "deletes", "missing"),
     [
-        pytest.param(None, [ABSENT], ["cpu-echo"], id="nobody-knows-yet"),
+        pytest.param(None, [ABSENT], ["cpu-echo"], id="before-the-preview"),
         pytest.param(frozenset({"cpu-echo", "echo"}), [ABSENT], [], id="a-build-of-a-family-deleted-since"),
         pytest.param(frozenset({"cpu-echo"}), [ABSENT], ["cpu-echo"], id="a-build-of-another"),
         pytest.param(
@@ -270,17 +283,141 @@ def test_of_wishes_for_one_build_under_two_names_the_newest_says_which_version()
         pytest.param(Unfit("arm only"), [], [], id="no-build-fits-the-node"),
     ],
 )
-def test_what_a_policy_rightly_does_not_bring_is_not_missing(
-    prospect: frozenset[str] | Unfit | None, deletes: list[Policy], missing: list[str]
+def test_what_a_policy_rightly_does_not_install_is_not_missing(
+    preview: frozenset[str] | Unfit | None, deletes: list[Policy], missing: list[str]
 ) -> None:
     wanted = policy(backend="cpu-echo", spec=BackendSpec(reference="cpu-echo"))
     (question,) = find_unresolved_policies([state()], [wanted, *deletes])
     assert (question.backend, question.node.id) == ("cpu-echo", "n")
-    known = {} if prospect is None else {(question.backend, question.node.id): prospect}
+    known = {} if preview is None else {(question.backend, question.node.id): preview}
     assert [drift.backend for drift in find_drift([state()], [wanted, *deletes], {}, known)] == missing
 
 
-def test_only_what_a_policy_wants_and_the_node_lacks_is_an_open_question() -> None:
+def test_only_a_policy_whose_backend_is_missing_is_unresolved() -> None:
     asked = [state(HAS_ECHO), state(spec=replace(DONE, generation=10)), state(approved=False)]
     assert find_unresolved_policies(asked, [policy()]) == []
     assert find_unresolved_policies([state()], [policy(Ensure.ABSENT)]) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "detail"),
+    [
+        pytest.param(state(spec=DONE), "cpu-echo is not installed", id="missing"),
+        pytest.param(state(HAS_NEW, spec=DELETED), "cpu-echo was deleted but is installed", id="extra"),
+        pytest.param(state(HAS_OLD, spec=DONE), "cpu-echo is at sha256:old instead of sha256:new", id="wrong-version"),
+        pytest.param(
+            state(ObservedBackend(name="cuda-echo", alias="echo", digest=OLD), spec=DONE),
+            "cuda-echo is installed instead of cpu-echo",
+            id="wrong-variant",
+        ),
+    ],
+)
+def test_drift_in_words(node: NodeBackends, detail: str) -> None:
+    (drift,) = find_drift([node], [], {})
+    assert (drift.detail, drift.node_id, drift.backend) == (detail, node.node.id, "echo")
+
+
+@pytest.mark.parametrize(
+    ("found", "drifts"),
+    [
+        pytest.param(HAS_NEW, False, id="the-desired-version"),
+        pytest.param(replace(HAS_NEW, digest=""), False, id="a-localai-worker-reports-no-digest"),
+        pytest.param(ObservedBackend(name="echo", digest=NEW), False, id="the-same-bytes-under-the-family-name"),
+        pytest.param(HAS_OLD, True, id="another-version"),
+    ],
+)
+def test_versions_are_compared_by_digest(found: ObservedBackend, drifts: bool) -> None:
+    assert bool(find_drift([state(found, spec=DONE)], [], {})) is drifts
+
+
+TRIED_ROLLBACK = replace(DONE, verb=Verb.ROLLBACK, state=IntentState.PENDING, attempts=1)
+
+
+@pytest.mark.parametrize(
+    ("node", "corrected"),
+    [
+        pytest.param(state(spec=TRIED_ROLLBACK), True, id="a-rollback-on-a-wiped-disk-becomes-an-install"),
+        pytest.param(state(HAS_OLD, spec=TRIED_ROLLBACK), False, id="elsewhere-it-is-retried"),
+        pytest.param(
+            state(spec=replace(TRIED_ROLLBACK, attempts=0)), False, id="before-its-first-attempt-it-may-succeed"
+        ),
+        pytest.param(
+            state(spec=replace(TRIED_ROLLBACK, state=IntentState.RUNNING)), False, id="while-it-is-running-as-well"
+        ),
+        pytest.param(state(spec=replace(TRIED_ROLLBACK, verb=Verb.UPGRADE)), False, id="an-upgrade-installs-by-itself"),
+    ],
+)
+def test_a_live_intent_is_left_alone_except_a_rollback_without_versions(node: NodeBackends, corrected: bool) -> None:
+    planned = plan_corrections([node], [], now_ms=100_000, settle_ms=0)
+    assert [(one.verb, one.spec.build.digest) for one in planned] == ([(Verb.INSTALL, NEW)] if corrected else [])
+
+
+@pytest.mark.parametrize(
+    ("status", "corrected"),
+    [
+        pytest.param({}, True, id="healthy"),
+        pytest.param({"presence": Presence.SUSPECT}, False, id="unhealthy"),
+        pytest.param({"presence": Presence.JOINING}, False, id="joining"),
+        pytest.param({"presence": Presence.LEFT}, False, id="left"),
+        pytest.param({"drain_requested": True}, False, id="draining"),
+    ],
+)
+def test_only_healthy_nodes_are_corrected(status: dict[str, Any], corrected: bool) -> None:
+    assert bool(plan_corrections([state(spec=DONE, **status)], [], now_ms=100_000, settle_ms=0)) is corrected
+
+
+@pytest.mark.parametrize(
+    ("finished_at", "now_ms", "by_policy", "corrected"),
+    [
+        pytest.param(90_000, 92_999, False, False, id="an-intent-that-has-just-ended-settles"),
+        pytest.param(90_000, 93_000, False, True, id="then-it-is-corrected"),
+        pytest.param(90_000, 90_001, True, True, id="a-newer-policy-need-not-wait"),
+    ],
+)
+def test_settling(finished_at: int, now_ms: int, by_policy: bool, corrected: bool) -> None:
+    node = state(spec=replace(DONE, finished_at=finished_at))
+    policies = [policy(generation=20)] if by_policy else []
+    assert bool(plan_corrections([node], policies, now_ms=now_ms, settle_ms=3000)) is corrected
+
+
+def test_a_correction_carries_what_it_was_planned_on() -> None:
+    (by_intent,) = plan_corrections([state(spec=DONE)], [], now_ms=100_000, settle_ms=0)
+    assert by_intent == Correction(
+        node_id=NodeId("n"),
+        backend="echo",
+        verb=Verb.INSTALL,
+        spec=DONE.spec,
+        resolved=True,
+        expected_generation=DONE.generation,
+        desired_generation=DONE.generation,
+    )
+    (by_policy,) = plan_corrections([state(spec=DONE)], [policy(generation=20)], now_ms=100_000, settle_ms=0)
+    assert (by_policy.expected_generation, by_policy.desired_generation, by_policy.resolved) == (7, 20, False)
+    (first,) = plan_corrections([state()], [policy()], now_ms=100_000, settle_ms=0)
+    assert first.expected_generation is None
+
+
+def test_a_snapshot_finds_the_same_drift() -> None:
+    nodes = [state(spec=DONE), state(HAS_NEW)]
+    snapshot = FleetSnapshot(states=nodes, policies=[policy(Ensure.ABSENT)], processes={}, previews=NO_PREVIEWS)
+    assert snapshot.find_drift() == find_drift(nodes, [policy(Ensure.ABSENT)], {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_stuck"),
+    [
+        pytest.param({}, True, id="a-failed-install-of-a-looked-up-version"),
+        pytest.param({"verb": Verb.UPGRADE}, True, id="and-an-upgrade"),
+        pytest.param({"attempts": 0}, False, id="not-before-it-has-failed"),
+        pytest.param({"state": IntentState.RUNNING}, False, id="not-while-it-is-running"),
+        pytest.param({"state": IntentState.DEAD_LETTERED}, False, id="not-after-its-retries-were-exhausted"),
+        pytest.param({"verb": Verb.ROLLBACK}, False, id="a-rollback-needs-no-source"),
+        pytest.param({"spec": spec_with(digest="")}, False, id="without-a-digest"),
+        pytest.param({"spec": spec_with(uris=())}, False, id="without-a-source"),
+        pytest.param({"spec": replace(DONE.spec, uri="r/e@sha256:abc")}, False, id="a-version-that-a-person-named"),
+    ],
+)
+def test_find_stuck(fields: dict[str, Any], is_stuck: bool) -> None:
+    tried = replace(DONE, **{"state": IntentState.PENDING, "attempts": 1, **fields})
+    assert find_stuck([state(spec=tried)]) == ([tried] if is_stuck else [])
+    assert find_stuck([state(spec=tried, presence=Presence.GONE)]) == []

@@ -1,6 +1,7 @@
 """What becomes of an intent after each kind of outcome, and what counts as done."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from corral.core.backends.intents import (
     find_missing,
     plan_next,
     retry_delay_s,
+    with_last_error,
 )
 from corral.core.backends.operations import NodeProgressStatus, status_after
 from corral.core.nodes.node import NodeId
@@ -58,7 +60,7 @@ def intent(**fields: object) -> Intent:
     ("outcome", "attempts", "expected", "shown"),
     [
         pytest.param(
-            AttemptConfirmed("d"), 3, NextStep(state=S.SUCCEEDED, attempts=3, digest="d"), "success", id="observed"
+            AttemptConfirmed("d"), 3, NextStep(state=S.SUCCEEDED, attempts=3, digest="d"), "success", id="confirmed"
         ),
         pytest.param(
             AttemptUnconfirmed("slow", 900),
@@ -68,18 +70,18 @@ def intent(**fields: object) -> Intent:
             id="a-time-out-spends-no-attempt-and-is-due-after-the-time-out",
         ),
         pytest.param(
-            AttemptUndelivered("away", 2, no_responder=True),
+            AttemptUndelivered("offline", 2, no_responder=True),
             3,
-            NextStep(state=S.PENDING, attempts=3, due_in_s=2, error="away", node_unhealthy=True),
+            NextStep(state=S.PENDING, attempts=3, due_in_s=2, error="offline", node_unhealthy=True),
             "queued",
-            id="nobody-there-spends-no-attempt-and-makes-the-node-unhealthy",
+            id="an-offline-node-spends-no-attempt-and-makes-the-node-unhealthy",
         ),
         pytest.param(
             AttemptUndelivered("no bus", 2),
             0,
             NextStep(state=S.PENDING, attempts=0, due_in_s=2, error="no bus"),
             "queued",
-            id="our-own-bus-away-says-nothing-about-the-node",
+            id="our-own-bus-connection-says-nothing-about-the-node",
         ),
         pytest.param(
             AttemptRejected("disk full"),
@@ -93,7 +95,7 @@ def intent(**fields: object) -> Intent:
             0,
             NextStep(state=S.PENDING, attempts=1, due_in_s=30, error="old", failed=True, higher_generation=True),
             "error",
-            id="an-order-the-worker-takes-for-outdated-gets-a-higher-number",
+            id="an-intent-that-the-worker-considers-outdated-gets-a-higher-generation",
         ),
         pytest.param(
             AttemptRejected("disk full"),
@@ -114,7 +116,7 @@ def intent(**fields: object) -> Intent:
             3,
             NextStep(state=S.CANCELLED, attempts=3, error="cancelled"),
             "cancelled",
-            id="called-off",
+            id="cancelled",
         ),
     ],
 )
@@ -137,12 +139,12 @@ NEW, OLD = "sha256:new", "sha256:old"
     [
         pytest.param({}, {"digest": NEW}, False, True, id="presence-of-the-digest-proves-an-install"),
         pytest.param({}, {"digest": OLD}, False, False, id="another-digest-does-not"),
-        pytest.param({}, {"digest": OLD}, True, False, id="the-workers-word-does-not-outweigh-its-table"),
+        pytest.param({}, {"digest": OLD}, True, False, id="the-workers-reply-does-not-outweigh-its-report"),
         pytest.param({}, None, True, False, id="what-is-not-listed-is-not-installed"),
         pytest.param({}, {}, False, True, id="a-localai-worker-without-digests-lists-it"),
         pytest.param({"verb": Verb.UPGRADE}, {}, False, False, id="presence-does-not-prove-an-upgrade"),
-        pytest.param({"verb": Verb.UPGRADE}, {}, True, True, id="with-the-workers-word-it-does"),
-        pytest.param({"verb": Verb.UPGRADE}, {"digest": NEW}, False, True, id="the-wanted-digest-proves-an-upgrade"),
+        pytest.param({"verb": Verb.UPGRADE}, {}, True, True, id="with-the-workers-reply-it-does"),
+        pytest.param({"verb": Verb.UPGRADE}, {"digest": NEW}, False, True, id="the-desired-digest-proves-an-upgrade"),
         pytest.param(
             {"verb": Verb.UPGRADE, "spec": BackendSpec(reference="echo", build=BuildRef(name="cpu-echo"))},
             {"digest": OLD, "generation": 7},
@@ -158,7 +160,7 @@ NEW, OLD = "sha256:new", "sha256:old"
             id="presence-does-not-prove-a-reinstall",
         ),
         pytest.param({"verb": Verb.DELETE}, None, False, False, id="absence-alone-does-not-prove-a-delete"),
-        pytest.param({"verb": Verb.DELETE}, None, True, True, id="with-the-workers-word-it-does-delete"),
+        pytest.param({"verb": Verb.DELETE}, None, True, True, id="with-the-workers-reply-it-does-delete"),
         pytest.param({"verb": Verb.DELETE}, {"digest": NEW}, True, False, id="what-is-still-there-is-not-deleted"),
     ],
 )
@@ -174,3 +176,195 @@ def test_what_counts_as_carried_out(
         ]
     )
     assert (find_missing(intent(**fields), backends, answered=answered) is None) == done
+
+
+@pytest.mark.parametrize(
+    ("verb", "ensures_presence", "changes_version"),
+    [
+        (Verb.INSTALL, True, False),
+        (Verb.UPGRADE, True, True),
+        (Verb.ROLLBACK, True, True),
+        (Verb.DELETE, False, False),
+    ],
+)
+def test_verbs(verb: Verb, ensures_presence: bool, changes_version: bool) -> None:
+    assert (verb.ensures_presence, verb.changes_version) == (ensures_presence, changes_version)
+
+
+@pytest.mark.parametrize(
+    ("state", "live"),
+    [
+        (S.PENDING, True),
+        (S.RUNNING, True),
+        (S.UNCONFIRMED, True),
+        (S.SUCCEEDED, False),
+        (S.SUPERSEDED, False),
+        (S.CANCELLED, False),
+        (S.DEAD_LETTERED, False),
+    ],
+)
+def test_live_states(state: IntentState, live: bool) -> None:
+    assert state.live is live
+
+
+@pytest.mark.parametrize(
+    ("spec", "mark"),
+    [
+        pytest.param({"build": BuildRef(digest=NEW, version="1", uris=("u",))}, NEW, id="by-digest"),
+        pytest.param({"build": BuildRef(version="1", uris=("u", "v"))}, "1 at u", id="by-version-and-source"),
+        pytest.param({"build": BuildRef(version="1"), "uri": "mine"}, "1 at mine", id="by-a-source-outside-galleries"),
+        pytest.param({"build": BuildRef(uris=("u",)), "uri": "mine"}, " at u", id="the-resolved-source-first"),
+        pytest.param({"build": BuildRef(version="1")}, "", id="without-a-source"),
+    ],
+)
+def test_the_mark_of_a_spec(spec: dict[str, Any], mark: str) -> None:
+    assert BackendSpec(reference="echo", **spec).mark == mark
+
+
+@pytest.mark.parametrize(
+    ("spec", "exact"),
+    [
+        pytest.param({}, False, id="a-gallery-entry"),
+        pytest.param({"build": BuildRef(digest=NEW)}, False, id="a-digest-that-was-looked-up"),
+        pytest.param({"uri": "quay.io/a/b:latest"}, False, id="a-tag"),
+        pytest.param({"uri": "quay.io/a/b@sha256:" + "a" * 64}, True, id="a-person-wrote-the-digest"),
+        pytest.param({"rolled_back_from": (OLD,)}, True, id="a-person-rolled-back-to-it"),
+    ],
+)
+def test_whether_a_person_named_the_version(spec: dict[str, Any], exact: bool) -> None:
+    assert BackendSpec(reference="echo", **spec).is_exact is exact
+
+
+@pytest.mark.parametrize(
+    ("attempt", "draw", "delay_s"),
+    [
+        pytest.param(1, 1.0, 30, id="the-first-step"),
+        pytest.param(1, 0.0, 15, id="half-of-it-is-jitter"),
+        pytest.param(2, 1.0, 60, id="then-twice-as-long"),
+        pytest.param(5, 1.0, 480, id="and-so-on"),
+        pytest.param(6, 1.0, 900, id="up-to-the-cap"),
+        pytest.param(6, 0.5, 675, id="with-jitter"),
+        pytest.param(1000, 1.0, 900, id="without-overflow"),
+    ],
+)
+def test_retry_delay(attempt: int, draw: float, delay_s: float) -> None:
+    assert retry_delay_s(attempt, draw=draw, limits=LIMITS) == delay_s
+
+
+@pytest.mark.parametrize(
+    ("attempts", "last_error", "expected"),
+    [
+        pytest.param(0, "", "cancelled", id="never-attempted"),
+        pytest.param(0, "the node was offline", "cancelled", id="an-undelivered-attempt-is-no-failure"),
+        pytest.param(1, "disk full", "cancelled; it had failed once: disk full", id="once"),
+        pytest.param(4, "disk full", "cancelled; it had failed 4 times: disk full", id="several-times"),
+        pytest.param(2, "", "cancelled", id="without-a-reason"),
+    ],
+)
+def test_a_cancellation_keeps_the_last_failure(attempts: int, last_error: str, expected: str) -> None:
+    given_intent = intent(attempts=attempts, last_error=last_error)
+    assert with_last_error("cancelled", given_intent) == expected
+    step = plan_next(given_intent, AttemptCancelled("cancelled"), draw=1.0, limits=LIMITS)
+    assert step.error == expected
+
+
+def test_a_worker_that_could_not_be_told_is_told_later() -> None:
+    outcome = AttemptCancelled("cancelled", worker_unreached=True)
+    step = plan_next(intent(), outcome, draw=1.0, limits=LIMITS)
+    assert (step.state, step.stop_requested) == (S.CANCELLED, True)
+    assert not plan_next(intent(), AttemptCancelled("cancelled"), draw=1.0, limits=LIMITS).stop_requested
+
+
+OUTCOMES = st.one_of(
+    st.builds(AttemptConfirmed, st.sampled_from(["", "d"])),
+    st.builds(AttemptUnconfirmed, st.just("slow"), st.floats(0, 900)),
+    st.builds(AttemptUndelivered, st.just("offline"), st.floats(0, 900), st.booleans()),
+    st.builds(AttemptRejected, st.just("disk full"), st.booleans(), st.booleans()),
+    st.builds(AttemptCancelled, st.just("cancelled"), st.booleans()),
+)
+
+
+@given(st.lists(OUTCOMES, max_size=30), st.floats(0, 1), st.integers(1, 12))
+def test_any_sequence_of_outcomes_keeps_the_rules(outcomes: list[AttemptOutcome], draw: float, most: int) -> None:
+    """Only a rejection spends an attempt, nobody tries more often than allowed, and what has ended says why."""
+    limits = RetryLimits(attempts=most, base_s=1, cap_s=10)
+    current = intent(attempts=0)
+    for outcome in outcomes:
+        step = plan_next(current, outcome, draw=draw, limits=limits)
+        spent = step.attempts - current.attempts
+        assert spent == (1 if isinstance(outcome, AttemptRejected) else 0)
+        assert step.attempts <= most
+        assert step.failed == isinstance(outcome, AttemptRejected)
+        if step.state.live:
+            assert step.due_in_s >= 0
+            assert not step.final
+        else:
+            assert step.due_in_s == 0
+            assert step.error or step.state is S.SUCCEEDED
+            return
+        current = replace(current, attempts=step.attempts, state=step.state, last_error=step.error)
+
+
+@pytest.mark.parametrize(
+    ("fields", "backends", "answered", "words"),
+    [
+        pytest.param({}, [], True, "cpu-echo is not installed", id="the-build-by-its-name"),
+        pytest.param(
+            {"spec": BackendSpec(reference="echo")}, [], True, "echo is not installed", id="or-by-the-intents-name"
+        ),
+        pytest.param(
+            {},
+            [ObservedBackend(name="cpu-echo", problem="its files are damaged")],
+            True,
+            "cpu-echo is not installed: its files are damaged",
+            id="with-the-problem-that-the-node-reports",
+        ),
+        pytest.param(
+            {},
+            [ObservedBackend(name="cpu-echo", digest=NEW, problem="its start script is missing")],
+            True,
+            None,
+            id="a-problem-of-a-complete-version-is-another-matter",
+        ),
+        pytest.param(
+            {},
+            [ObservedBackend(name="cpu-echo", digest=OLD)],
+            True,
+            "cpu-echo is at sha256:old instead of sha256:new",
+            id="another-version",
+        ),
+        pytest.param(
+            {"verb": Verb.DELETE},
+            [ObservedBackend(name="cpu-echo", digest=NEW)],
+            True,
+            "cpu-echo is still installed",
+            id="a-delete-that-did-nothing",
+        ),
+        pytest.param({"verb": Verb.DELETE}, [], False, "the worker has not confirmed the delete", id="no-answer"),
+        pytest.param(
+            {"verb": Verb.ROLLBACK},
+            [ObservedBackend(name="cpu-echo")],
+            False,
+            "cpu-echo is installed, but nothing shows that the rollback was carried out",
+            id="no-proof",
+        ),
+        pytest.param(
+            {"verb": Verb.ROLLBACK},
+            [ObservedBackend(name="cpu-echo", digest=NEW)],
+            False,
+            None,
+            id="the-digest-proves-a-rollback",
+        ),
+        pytest.param(
+            {},
+            [ObservedBackend(name="other", alias="echo", digest=NEW)],
+            False,
+            None,
+            id="installed-under-another-name-with-the-alias",
+        ),
+    ],
+)
+def test_what_is_missing_in_words(
+    fields: dict[str, object], backends: list[ObservedBackend], answered: bool, words: str | None
+) -> None:
+    assert find_missing(intent(**fields), backends, answered=answered) == words

@@ -21,7 +21,7 @@ from corral.core.backends.planning import (
     skip_rolled_back,
 )
 from corral.core.backends.policies import OnDrift, policy_for
-from corral.core.backends.upgrades import Unknown, find_unchecked, find_upgrades, installed_names
+from corral.core.backends.upgrades import find_upgrades
 from corral.core.errors import InvalidInput, NotFound
 from corral.core.nodes.node import Node, NodeId, NodeType
 from corral.core.nodes.observed import ObservedBackend
@@ -177,51 +177,6 @@ def test_a_localai_worker_has_nothing_to_go_back_to() -> None:
 PLAIN = ObservedBackend(name="cpu-echo", digest=OLD, uri="https://files.test/echo.tar.gz")
 V2 = BuildRef(name="cpu-echo", digest="", version="2.0", uris=("https://files.test/echo-2.tar.gz",))
 SAME_PLACE = BuildRef(name="cpu-echo", digest="", version="", uris=(PLAIN.uri,))
-
-
-@pytest.mark.parametrize(
-    ("found", "offered", "expected"),
-    [
-        pytest.param(HAS_NEW, BuildRef(name="cpu-echo", digest=NEW, version=""), None, id="up-to-date"),
-        pytest.param(HAS_OLD, BuildRef(name="cpu-echo", digest=NEW, version=""), "wrong_version", id="behind"),
-        pytest.param(HAS_OLD, BuildRef(name="cuda-echo", digest=NEW, version=""), "wrong_variant", id="other-build"),
-        pytest.param(
-            replace(HAS_OLD, version="1"), BuildRef(name="cpu-echo", digest="", version="2"), "wrong_version",
-            id="by-version-where-there-is-no-digest",
-        ),
-        pytest.param(PLAIN, V2, "wrong_version", id="an-entry-that-got-a-version-and-another-address"),
-        pytest.param(PLAIN, replace(V2, version=""), "wrong_version", id="an-entry-that-got-another-address"),
-        pytest.param(PLAIN, replace(V2, uris=(PLAIN.uri,)), "wrong_version", id="an-entry-that-got-a-version"),
-        pytest.param(replace(PLAIN, version="2.0"), replace(V2, uris=("x", PLAIN.uri)), None, id="from-a-mirror"),
-        pytest.param(replace(PLAIN, version="2.0"), V2, "wrong_version", id="the-same-version-from-elsewhere"),
-        pytest.param(PLAIN, SAME_PLACE, "names a version or a digest", id="nothing-to-compare"),
-        pytest.param(
-            replace(PLAIN, uri="pypi://echo==1"), replace(SAME_PLACE, uris=("pypi://echo==1",)), None,
-            id="a-package-that-never-changes",
-        ),
-        pytest.param(HAS_OLD, Unknown("the registry is away"), "the registry is away", id="nobody-can-tell"),
-    ],
-)  # fmt: skip
-def test_what_is_newer_what_is_not_and_what_nobody_can_tell(
-    found: ObservedBackend, offered: BuildRef | Unknown, expected: str | None
-) -> None:
-    node = state(found, FAMILY, spec=DONE)
-    offers = {("echo", node.node.id): offered}
-    causes = [one.cause for upgrade in find_upgrades([node], offers).values() for one in upgrade.nodes]
-    reasons = [one.reason for nodes in find_unchecked([node], offers).values() for one in nodes]
-    if expected is None or expected.startswith("wrong"):
-        assert (causes, reasons) == ([expected] if expected else [], [])
-    else:
-        assert (causes, len(reasons)) == ([], 1)
-        assert expected in reasons[0]
-    assert list(installed_names([node])) == ["echo"], "under the name it was installed by"
-
-
-def test_of_a_localai_worker_that_tells_no_version_nothing_can_be_told() -> None:
-    node = state(replace(PLAIN, digest="", uri=""), spec=DONE, key_hash=None)
-    offers = {("echo", node.node.id): V2}
-    assert find_upgrades([node], offers) == {}
-    assert len(find_unchecked([node], offers)["echo"]) == 1
 
 
 def test_a_version_without_a_digest_that_was_rolled_back_is_skipped() -> None:
