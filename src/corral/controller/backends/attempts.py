@@ -37,17 +37,17 @@ from corral.system.yielding import Pace
 log = structlog.get_logger()
 T = TypeVar("T")
 
-AT_ONCE_ON_THE_LOOP = 16
+ATTEMPTS_PER_TURN = 16
 """Attempts that continue in one turn of the event loop, so that a thousand simultaneous replies delay no request."""
 DELETE_WITHIN_S = 120.0
 ROLLBACK_WITHIN_S = 60.0
 CANCEL_WITHIN_S = 4.0
-CANCEL_AGAIN_S = 0.5
-CANCEL_LOOKS = 60
-AWAY_AGAIN_S = 2.0
-STARTED_AGAIN_S = 0.5
-UNKNOWN_AGAIN_S = 5.0
-ANSWER_FOLLOWS_WITHIN_S = 1.0
+CANCEL_RETRY_S = 0.5
+CANCEL_CHECKS = 60
+UNREACHABLE_RETRY_S = 2.0
+RESTARTED_RETRY_S = 0.5
+UNKNOWN_RETRY_S = 5.0
+REPLY_AFTER_REPORT_S = 1.0
 """A worker publishes its report and replies. A reply that is missing so long after the report is lost."""
 
 
@@ -86,7 +86,7 @@ class RunningAttempt:
         """Takes a report that shows this very intent as applied."""
         if self.reply_timeout is not None and self.confirming_report is None and not self.applied_before:
             self.confirming_report = report
-            self.reply_timeout.reschedule(asyncio.get_running_loop().time() + ANSWER_FOLLOWS_WITHIN_S)
+            self.reply_timeout.reschedule(asyncio.get_running_loop().time() + REPLY_AFTER_REPORT_S)
 
     def expire(self, *, after_s: float = 0.0) -> None:
         """Ends the wait for a reply: the worker was restarted, or reports that it is not working on this."""
@@ -99,7 +99,7 @@ class Attempts:
         self, *, bus: CommandBus, reports: Reports, replicas: VersionRollout, peers: PeerBook, limits: AttemptLimits
     ) -> None:
         self._bus, self._reports, self._replicas, self._peers, self._limits = bus, reports, replicas, peers, limits
-        self._pace = Pace(AT_ONCE_ON_THE_LOOP)
+        self._pace = Pace(ATTEMPTS_PER_TURN)
 
     async def make(self, running: RunningAttempt, on_answer: Callable[[], None]) -> AttemptOutcome:
         await self._pace.turn()
@@ -136,13 +136,13 @@ class Attempts:
         try:
             data = await self._await_answer(running, within_s)
         except NoResponders:
-            return AttemptUndelivered("the node is not connected to the message bus", AWAY_AGAIN_S, True)
+            return AttemptUndelivered("the node is not connected to the message bus", UNREACHABLE_RETRY_S, True)
         except TimedOut:
             return AttemptUnconfirmed(
                 f"the worker has not replied within {within_s:g} s; it may still be working", within_s
             )
         if data is None and running.confirming_report is None:
-            return AttemptUndelivered("the worker was restarted before it replied", STARTED_AGAIN_S)
+            return AttemptUndelivered("the worker was restarted before it replied", RESTARTED_RETRY_S)
         running.answered = True
         on_answer()
         await self._pace.turn()
@@ -190,12 +190,12 @@ class Attempts:
         except CorralError as error:
             if not error.retryable:
                 raise
-            return AttemptUnconfirmed(f"the worker is done, but its report is missing: {error}", UNKNOWN_AGAIN_S)
+            return AttemptUnconfirmed(f"the worker is done, but its report is missing: {error}", UNKNOWN_RETRY_S)
         await self._pace.turn()
         seen = observation_of(report)
         missing = find_missing(intent, seen.backends, answered=answered)
         if missing is not None and not answered:
-            return AttemptUnconfirmed(missing, UNKNOWN_AGAIN_S)
+            return AttemptUnconfirmed(missing, UNKNOWN_RETRY_S)
         if missing is not None:
             return AttemptRejected(f"the worker replied that it is done, but {missing}")
         if intent.verb.changes_version:
@@ -217,7 +217,7 @@ class Attempts:
         )
         try:
             if not await _unless_set(running.cancelled, rolling_out):
-                return AttemptUnconfirmed("cancelled during the rollout of the new version", CANCEL_AGAIN_S)
+                return AttemptUnconfirmed("cancelled during the rollout of the new version", CANCEL_RETRY_S)
         except VersionFailed as error:
             return await self._reject_version(running, found.name, changes, error)
         except RolloutStalled as error:
@@ -244,7 +244,7 @@ class Attempts:
                 raise
             return AttemptUnconfirmed(
                 f"the new version does not start ({error}), and the worker could not be told to roll back: {problem}",
-                UNKNOWN_AGAIN_S,
+                UNKNOWN_RETRY_S,
             )
         if restored is None:
             return AttemptRejected(f"the new version does not start: {error}")
@@ -283,12 +283,12 @@ class Attempts:
             )
         try:
             if not await self._stop_on_worker(intent):
-                return AttemptUnconfirmed("cancelled; the worker has not stopped yet", CANCEL_AGAIN_S)
+                return AttemptUnconfirmed("cancelled; the worker has not stopped yet", CANCEL_RETRY_S)
             report = await self._reports.ask(intent.node_id)
             return await self._judge_cancelled(intent, report)
         except NoResponders:
             if claim.presence is Presence.LIVE:  # as last known; its presence is checked again
-                return AttemptUnconfirmed("cancelled; the worker is offline and is told again", CANCEL_AGAIN_S)
+                return AttemptUnconfirmed("cancelled; the worker is offline and is told again", CANCEL_RETRY_S)
             return AttemptCancelled(
                 "cancelled while the node was offline; its worker is told when it is back", worker_unreached=True
             )
@@ -296,7 +296,7 @@ class Attempts:
             if not error.retryable:
                 return AttemptRejected(f"the worker could not be told to cancel: {error}")
             return AttemptUnconfirmed(
-                f"cancelled; the worker could not be reached and is told again: {error}", AWAY_AGAIN_S
+                f"cancelled; the worker could not be reached and is told again: {error}", UNREACHABLE_RETRY_S
             )
 
     async def _judge_cancelled(self, intent: Intent, report: NodeReport) -> AttemptOutcome:
@@ -337,10 +337,10 @@ class Attempts:
         return AttemptCancelled(f"{summary}{rest}")
 
     async def _stop_on_worker(self, intent: Intent) -> bool:
-        for _ in range(CANCEL_LOOKS):
+        for _ in range(CANCEL_CHECKS):
             if not await self.send_cancel(intent.node_id, intent.operation_id):
                 return True
-            await asyncio.sleep(CANCEL_AGAIN_S)
+            await asyncio.sleep(CANCEL_RETRY_S)
         return False
 
     async def cancel_while_running(self, running: RunningAttempt) -> None:
@@ -350,7 +350,7 @@ class Attempts:
             try:
                 stopping = await self.send_cancel(intent.node_id, intent.operation_id)
                 if acknowledged and not stopping:
-                    running.expire(after_s=ANSWER_FOLLOWS_WITHIN_S)
+                    running.expire(after_s=REPLY_AFTER_REPORT_S)
                 acknowledged = acknowledged or stopping
             except NoResponders:
                 running.expire()
@@ -358,7 +358,7 @@ class Attempts:
                 log.info(
                     "intent.cancel_not_heard", node=intent.node_id, operation=intent.operation_id, error=str(error)
                 )
-            await asyncio.sleep(CANCEL_AGAIN_S)
+            await asyncio.sleep(CANCEL_RETRY_S)
 
     async def send_cancel(self, node_id: NodeId, operation_id: str) -> bool:
         """False if the worker runs nothing of the operation. Downloads are kept for a retry or a newer intent."""
@@ -403,9 +403,9 @@ async def _unless_set(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> tup
 def outcome_of(error: CorralError) -> AttemptOutcome:
     """The outcome of an attempt that ended with this error: a retryable one is no failure."""
     if isinstance(error, OutcomeUnknown):
-        return AttemptUnconfirmed(f"{error}; retried soon", UNKNOWN_AGAIN_S)
+        return AttemptUnconfirmed(f"{error}; retried soon", UNKNOWN_RETRY_S)
     if error.retryable:
-        return AttemptUndelivered(str(error), AWAY_AGAIN_S)
+        return AttemptUndelivered(str(error), UNREACHABLE_RETRY_S)
     return AttemptRejected(str(error))
 
 

@@ -11,7 +11,7 @@ import structlog
 
 from corral.bus.messages import NodeReport
 from corral.controller.backends.attempts import (
-    CANCEL_AGAIN_S,
+    CANCEL_RETRY_S,
     AttemptLimits,
     Attempts,
     CommandBus,
@@ -214,7 +214,7 @@ class IntentReconciler:
                 await self._store.note_stopped(stop.intent_id)
         except CorralError as error:
             log.info("intent.stop_not_heard", node=stop.node_id, operation=stop.operation_id, error=str(error))
-        await asyncio.sleep(CANCEL_AGAIN_S)
+        await asyncio.sleep(CANCEL_RETRY_S)
         self._stopping.discard(stop.intent_id)
 
     async def _settle_unconfirmed(self, tasks: asyncio.TaskGroup) -> None:
