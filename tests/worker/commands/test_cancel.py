@@ -47,7 +47,7 @@ async def cancelled(frontend: Commander, **order: Any) -> AsyncIterator[None]:
             reply = await asked
     assert (reply["success"], reply["code"]) == (False, "cancelled"), reply
     assert heard[-1]["corral"]["last"]
-    assert heard[-1]["corral"]["phase"] == "failed"
+    assert heard[-1]["corral"]["transfer"]["phase"] == "failed"
 
 
 async def until(condition: Callable[[], object], what: str) -> None:

@@ -56,7 +56,7 @@ async def test_a_worker_killed_while_it_downloads_goes_on_where_it_was(
                 upgrade = asyncio.create_task(frontend.ask("backend.upgrade", backend="demo", uri=uri, op_id="op"))
 
                 async def half() -> bool:
-                    return any(message["corral"]["bytes_done"] > 3 << 20 for message in heard)
+                    return any(message["corral"]["transfer"]["bytes_done"] > 3 << 20 for message in heard)
 
                 await wait_until_async(half, what="half of it is here")
             worker.program.kill()

@@ -48,7 +48,7 @@ async def test_progress_is_debounced_monotone_over_layers_and_ends_with_a_last_o
         check_progress(heard, "op-1")
         assert len(heard) <= took_s / 0.25 + 3
         assert len(heard) >= 4
-        assert heard[-1]["corral"]["phase"] == "ready"
+        assert heard[-1]["corral"]["transfer"]["phase"] == "ready"
         assert {"current", "total", "phase"} <= set(heard[-2])
         heard.clear()
         registry.push("demo", localai_files("2"), {"more": os.urandom(1 << 20)})
@@ -60,7 +60,7 @@ async def test_progress_is_debounced_monotone_over_layers_and_ends_with_a_last_o
         failed = await frontend.ask("backend.install", backend="x", uri=f"{registry.host}/none:latest", op_id="op-3")
         assert not failed["success"]
         check_progress(heard, "op-3")
-        assert heard[-1]["corral"]["phase"] == "failed"
+        assert heard[-1]["corral"]["transfer"]["phase"] == "failed"
         assert heard[-1]["corral"]["error"] == failed["error"]
         heard.clear()
         nameless = await frontend.ask("backend.install", op_id="op-4")
@@ -87,7 +87,7 @@ async def test_a_cancel_reaches_a_download_within_five_seconds_and_damages_nothi
             )
 
             async def downloading() -> bool:
-                return any(message["corral"]["bytes_done"] > 100_000 for message in heard)
+                return any(message["corral"]["transfer"]["bytes_done"] > 100_000 for message in heard)
 
             await wait_until_async(downloading, what="bytes arrive")
             slow_line.bytes_per_s = 20_000  # minutes to go
