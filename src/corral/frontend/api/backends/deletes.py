@@ -31,7 +31,7 @@ class Deleting(OperationStarted, Uses):
 def delete_routes(fleet: FleetService, nodes: NodeStore, uses: BackendUses) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
-    @router.post("/api/backends/delete/{element:path}")
+    @router.post("/api/backends/delete/{reference:path}")
     async def delete(
         reference: str, actor: Actor, wanted: Targeted | None = None, key: IdempotencyKey = None
     ) -> Deleting:
@@ -41,7 +41,7 @@ def delete_routes(fleet: FleetService, nodes: NodeStore, uses: BackendUses) -> A
         begun = started(await fleet.delete(request, actor=actor, key=key), "backend deletion started")
         return Deleting(**begun.model_dump(), **ended)
 
-    @router.post("/api/backends/uses/{element:path}")
+    @router.post("/api/backends/uses/{reference:path}")
     async def show_uses(reference: str, wanted: Targeted | None = None) -> Uses:
         """Changes nothing: which models use it, and how many of their replicas its deletion would stop."""
         return Uses(**await uses.read(reference, await read_target(wanted, nodes)))

@@ -95,7 +95,7 @@ def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListi
         admitted = await fleet.delete(request, actor=actor, key=key)
         return _deleted(await _wait(stores, admitted.id), {"message": "backend deleted"}, ended)
 
-    @router.post("/api/backends/system/delete/{element:path}")
+    @router.post("/api/backends/system/delete/{reference:path}")
     async def delete_everywhere(reference: str, actor: Actor, key: IdempotencyKey = None) -> Response:
         ended = await uses.read(reference, Target())
         admitted = await fleet.delete(DeleteIntent(reference=reference), actor=actor, key=key)

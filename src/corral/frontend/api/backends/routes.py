@@ -86,7 +86,7 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
         )
         return started(await fleet.install(request, actor=actor, key=key), "backend installation started")
 
-    @router.post("/api/backends/install/{element:path}")
+    @router.post("/api/backends/install/{reference:path}")
     async def install(
         reference: str, actor: Actor, wanted: InstallBody | None = None, key: IdempotencyKey = None
     ) -> OperationStarted:
@@ -99,7 +99,7 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
         )
         return started(await fleet.install(request, actor=actor, key=key), "backend installation started")
 
-    @router.post("/api/backends/upgrade/{element:path}")
+    @router.post("/api/backends/upgrade/{reference:path}")
     async def upgrade(
         reference: str, actor: Actor, wanted: UpgradeBody | None = None, key: IdempotencyKey = None
     ) -> OperationStarted:
@@ -111,7 +111,7 @@ def backend_routes(fleet: FleetService, nodes: NodeStore, galleries: Galleries) 
         )
         return started(await fleet.upgrade(request, actor=actor, key=key), "backend upgrade started")
 
-    @router.post("/api/backends/{element}/rollback", status_code=202)
+    @router.post("/api/backends/{reference}/rollback", status_code=202)
     async def rollback(
         reference: str, actor: Actor, wanted: RollbackBody | None = None, key: IdempotencyKey = None
     ) -> OperationStarted:
@@ -136,11 +136,11 @@ def _add_localai_routes(router: APIRouter, fleet: FleetService, nodes: NodeStore
         request = InstallIntent(reference=wanted.id, force=wanted.force, on_drift=wanted.on_drift, target=target)
         return _localai(await fleet.install(request, actor=actor, key=key))
 
-    @router.post("/backends/delete/{element:path}")
+    @router.post("/backends/delete/{reference:path}")
     async def apply_delete(reference: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
         return _localai(await fleet.delete(DeleteIntent(reference=reference), actor=actor, key=key))
 
-    @router.post("/backends/upgrade/{element:path}")
+    @router.post("/backends/upgrade/{reference:path}")
     async def apply_upgrade(reference: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
         return _localai(await fleet.upgrade(UpgradeIntent(reference=reference), actor=actor, key=key))
 
