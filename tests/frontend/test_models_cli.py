@@ -162,17 +162,17 @@ def test_usage_is_told_by_key_model_and_node(environment: dict[str, str], fronte
 def test_downloads_that_workers_refuse_are_told_at_install(environment: dict[str, str], frontend: Frontend) -> None:
     plain = run_cli("models", "install", "http://far.example/weights.gguf", environment=environment)
     assert plain.returncode == 0
-    assert "machines will not fetch http://far.example/weights.gguf" in plain.stderr
+    assert "workers will not download http://far.example/weights.gguf" in plain.stderr
     assert "start every worker with --plain-http-hosts far.example" in plain.stderr
     [warning] = frontend.admin.call("GET", "/api/models/weights").json()["warnings"]
     assert warning in plain.stderr
     never = run_cli("models", "install", "ftp://far.example/other.gguf", environment=environment)
     assert never.returncode != 0
-    assert "no machine can fetch ftp://far.example/other.gguf" in never.stderr
+    assert "no node can download ftp://far.example/other.gguf" in never.stderr
     assert frontend.admin.call("GET", "/api/models/other").status == 404
     secret = "name: s\nbackend: b\ndownload_files: [{filename: f, uri: 'https://a:b@host/f'}]\n"
     refused = frontend.admin.call("POST", "/api/models", body={"config": secret})
-    assert (refused.status, "no machine can fetch https://...@host/f" in refused.message) == (400, True)
+    assert (refused.status, "no node can download https://...@host/f" in refused.message) == (400, True)
 
 
 def test_templates_that_cannot_be_rendered_are_told_at_install(

@@ -177,7 +177,7 @@ def test_a_heartbeat_nobody_can_read_still_says_that_the_node_is_there(open_fron
         ({"name": "nodes.*"}, "wildcard"),
         ({"name": "nodes.>"}, "wildcard"),
         ({"name": "-rf"}, "dash"),
-        ({"name": "0c6a2b1e-5a1f-4b0e-9d0b-2f6f1b7d9a11"}, "id of a node"),
+        ({"name": "0c6a2b1e-5a1f-4b0e-9d0b-2f6f1b7d9a11"}, "form of a node id"),
         ({"node_type": "toaster"}, "toaster"),
         ({"address": None}, "address"),
         ({"address": "x" * 513}, "address"),

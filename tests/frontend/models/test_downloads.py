@@ -35,7 +35,7 @@ def test_what_workers_fetch_gets_no_warning(uri: str) -> None:
 )
 def test_what_workers_refuse_unless_told_otherwise_is_told_with_what_to_do(uri: str, advice: str) -> None:
     [warning] = check(uri)
-    assert warning.startswith(f"machines will not fetch {uri}: ")
+    assert warning.startswith(f"workers will not download {uri}: ")
     assert advice in warning
 
 
@@ -43,5 +43,5 @@ def test_what_workers_refuse_unless_told_otherwise_is_told_with_what_to_do(uri: 
     "uri", ["ftp://host/f.gguf", "https://ann:secret@host/f.gguf", "https:///f.gguf", "https://host:port/f.gguf"]
 )
 def test_what_no_machine_could_ever_fetch_is_refused(uri: str) -> None:
-    with pytest.raises(InvalidInput, match="no machine can fetch"):
+    with pytest.raises(InvalidInput, match="no node can download"):
         check(uri)

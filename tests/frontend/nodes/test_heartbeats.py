@@ -7,7 +7,7 @@ import pytest
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.core.nodes.node import NodeId, NodeUsage
-from corral.frontend.nodes.heartbeats import BeatBatcher
+from corral.frontend.nodes.heartbeats import HeartbeatBatcher
 from corral.store.nodes.registration import Heartbeat, HeartbeatOutcome
 
 BEAT = Heartbeat(node_id=NodeId("n"), usage=NodeUsage())
@@ -33,11 +33,11 @@ class Store:
 
 async def test_beats_gather_while_a_batch_is_written() -> None:
     store = Store()
-    batcher = BeatBatcher(store)
+    batcher = HeartbeatBatcher(store)
     running = asyncio.create_task(batcher.run())
-    first = asyncio.create_task(batcher.beat(BEAT))
+    first = asyncio.create_task(batcher.write(BEAT))
     await store.writing.wait()
-    others = [asyncio.create_task(batcher.beat(BEAT)) for _ in range(5)]
+    others = [asyncio.create_task(batcher.write(BEAT)) for _ in range(5)]
     await asyncio.sleep(0)
     store.go_on.set()
     async with asyncio.timeout(30):
@@ -48,9 +48,9 @@ async def test_beats_gather_while_a_batch_is_written() -> None:
 
 async def test_a_stop_in_the_middle_of_a_batch_leaves_nobody_waiting() -> None:
     store = Store()
-    batcher = BeatBatcher(store)
+    batcher = HeartbeatBatcher(store)
     running = asyncio.create_task(batcher.run())
-    beat = asyncio.create_task(batcher.beat(BEAT))
+    beat = asyncio.create_task(batcher.write(BEAT))
     await store.writing.wait()
     running.cancel()
     with pytest.raises(OutcomeUnknown, match="stopped"):
@@ -66,11 +66,11 @@ async def test_a_stop_in_the_middle_of_a_batch_leaves_nobody_waiting() -> None:
 async def test_whatever_goes_wrong_is_answered(problem: Exception, answer: type[Exception]) -> None:
     store = Store(problem)
     store.go_on.set()
-    batcher = BeatBatcher(store)
+    batcher = HeartbeatBatcher(store)
     running = asyncio.create_task(batcher.run())
     with pytest.raises(answer):
         async with asyncio.timeout(30):
-            await batcher.beat(BEAT)
+            await batcher.write(BEAT)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -87,9 +87,9 @@ class Picky(Store):
 
 async def test_a_beat_the_store_refuses_fails_no_other() -> None:
     store = Picky()
-    batcher = BeatBatcher(store)
-    good = [asyncio.create_task(batcher.beat(BEAT)) for _ in range(3)]
-    evil = asyncio.create_task(batcher.beat(Heartbeat(node_id=NodeId("evil"), usage=NodeUsage())))
+    batcher = HeartbeatBatcher(store)
+    good = [asyncio.create_task(batcher.write(BEAT)) for _ in range(3)]
+    evil = asyncio.create_task(batcher.write(Heartbeat(node_id=NodeId("evil"), usage=NodeUsage())))
     await asyncio.sleep(0)
     running = asyncio.create_task(batcher.run())
     store.go_on.set()

@@ -127,10 +127,10 @@ def test_an_edit_names_the_revision_it_is_of(frontend: Frontend) -> None:
     ("text", "said"),
     [
         ("name: [", "cannot be read"),
-        ("name: other\n", "not of 'four'"),
+        ("name: other\n", "but the path has 'four'"),
         ("name: four\ncontext_size: x\ntemplate: 3\n", "2 wrong fields: context_size must be a whole number"),
         ("name: four\nparameters: {model: ../../etc/passwd}\n", "within the models directory"),
-        ("name: four\nbackend: llama-cppp\n", "there is no backend 'llama-cppp': no node has it and no gallery offers"),
+        ("name: four\nbackend: llama-cppp\n", "unknown backend 'llama-cppp': no node has it and no gallery offers"),
         ("name: four\nbackend: llama-cppp\n", "did you mean llama-cpp"),
         ("name: four\nbackend: llama-cpp\noptions: [paralel:4]\n", "paralel (did you mean parallel?)"),
         (

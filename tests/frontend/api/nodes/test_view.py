@@ -25,7 +25,7 @@ NODE = Node(
 @pytest.mark.parametrize(
     ("node", "silent_after_s", "said"),
     [
-        pytest.param(NODE, 30.0, "not heard from since this frontend began to watch it", id="healthy-yet-silent"),
+        pytest.param(NODE, 30.0, "no heartbeat received since this frontend started", id="healthy-yet-silent"),
         pytest.param(NODE, 60.0, "", id="not-silent-for-long"),
         pytest.param(
             replace(NODE, presence=Presence.GONE, presence_reason="gone"), 30.0, "gone", id="known-to-be-gone"
