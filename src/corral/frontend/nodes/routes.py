@@ -103,6 +103,7 @@ class NodeRoutes:
         add("/{node_id}/models", self.models, methods=["GET"], response_model=list[ReplicaObject])
 
     async def register(self, request: Request) -> Response:
+        """Registers a worker, which needs a registration token or the node's own key."""
         bearer, address = _bearer(request), client_address(request.scope)
         joined = await self._tokens.holds(bearer)
         try:
@@ -236,6 +237,7 @@ class NodeRoutes:
         return f"{first.scheme}://{first.netloc.rpartition('@')[2]}"
 
     async def heartbeat(self, node_id: str, request: Request) -> Response:
+        """Records a heartbeat and answers with the process leases of the node."""
         bearer, address = _bearer(request), client_address(request.scope)
         joined = await self._check_sender(node_id, bearer, address)
         received, problem = _read_heartbeat(await request.body())
@@ -288,18 +290,21 @@ class NodeRoutes:
         return tuple(found)
 
     async def drain(self, node_id: str, request: Request) -> dict[str, str]:
+        """Marks the node as draining because its worker stops."""
         await self._authorise(node_id, request)
         await self._stores.registration.set_draining(node_id, True)
         await self._notify_nodes()
         return {"message": "node set to draining"}
 
     async def resume(self, node_id: str, request: Request) -> dict[str, str]:
+        """Ends a drain that the worker started."""
         await self._authorise(node_id, request)
         await self._stores.registration.set_draining(node_id, False)
         await self._notify_nodes()
         return {"message": "node resumed"}
 
     async def deregister(self, node_id: str, request: Request) -> dict[str, str]:
+        """Marks the node as offline because its worker has stopped."""
         node = await self._authorise(node_id, request)
         await self._stores.registration.deregister(node_id)
         log.info("node.left", node=node.name, id=node.id)

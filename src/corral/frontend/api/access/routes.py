@@ -113,10 +113,12 @@ def key_routes(stores: Stores, authorizer: Authorizer, ids: Ids, notify: Callabl
 
     @router.get("")
     async def list_keys() -> list[KeyView]:
+        """Lists all API keys, including revoked ones."""
         return [KeyView(**_view(key)) for key in await stores.access.read_keys()]
 
     @router.post("", status_code=201)
     async def create_key(body: NewKey, actor: Actor) -> CreatedKey:
+        """Creates an API key. Only this answer contains its secret."""
         models = await _resolve_aliases(stores, body.models)
         secret = new_api_key(ids)
         key = await stores.access.add_key(
@@ -152,6 +154,7 @@ def session_routes(stores: Stores, authorizer: Authorizer, ids: Ids) -> APIRoute
 
     @router.post("")
     async def sign_in(body: SignIn, request: Request, response: Response) -> SessionView:
+        """Exchanges an admin key for a session cookie."""
         principal = await authorizer.identify(
             {"authorization": f"Bearer {body.api_key}"}, {}, client_address(request.scope)
         )
@@ -190,6 +193,7 @@ def session_routes(stores: Stores, authorizer: Authorizer, ids: Ids) -> APIRoute
 
     @router.delete("", status_code=204)
     async def sign_out(request: Request) -> Response:
+        """Ends the browser session."""
         token = request.cookies.get(SESSION_COOKIE)
         if token:
             await stores.access.close_session(hash_secret(token))

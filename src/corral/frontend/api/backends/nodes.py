@@ -76,6 +76,7 @@ def node_backend_routes(stores: Stores, fleet: Fleet, dependents: DependentsRead
     async def install(
         node_id: str, body: NodeInstallBody, actor: Actor, key: IdempotencyKey = None
     ) -> OperationStarted:
+        """Installs a backend on one node, from a gallery or a location."""
         if not body.backend and not body.uri:
             raise InvalidInput("send `backend`, the name of a backend in a gallery, or `uri`, its location")
         _check_galleries(body.backend_galleries)
@@ -96,6 +97,7 @@ def node_backend_routes(stores: Stores, fleet: Fleet, dependents: DependentsRead
     async def upgrade(
         node_id: str, body: NodeBackendBody, actor: Actor, key: IdempotencyKey = None
     ) -> OperationStarted:
+        """Upgrades a backend on one node."""
         node = await stores.nodes.read_one(node_id)
         request = UpgradeIntent(reference=body.backend, target=_only(node), scoped_to=node.id)
         return started(await fleet.upgrade(request, actor=actor, key=key), "backend upgrade started")

@@ -39,6 +39,7 @@ def localai_backend_routes(
 
     @router.post("/backends/apply", response_model=LocalAiStarted)
     async def apply(body: ApplyBody, actor: Actor, key: IdempotencyKey = None) -> Response | LocalAiStarted:
+        """Installs a backend. A build for certain hardware needs target nodes."""
         target = await read_target(body, stores.nodes)
         if target.is_lasting and not target.selector:
             rejection = _reject_concrete(await galleries.backends(), body.id)
@@ -49,10 +50,12 @@ def localai_backend_routes(
 
     @router.post("/backends/delete/{reference:path}")
     async def apply_delete(reference: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
+        """Deletes a backend on every node."""
         return _started(await fleet.delete(DeleteIntent(reference=reference), actor=actor, key=key))
 
     @router.post("/backends/upgrade/{reference:path}")
     async def apply_upgrade(reference: str, actor: Actor, key: IdempotencyKey = None) -> LocalAiStarted:
+        """Upgrades a backend on every node that has it."""
         return _started(await fleet.upgrade(UpgradeIntent(reference=reference), actor=actor, key=key))
 
     @router.post(
@@ -61,6 +64,7 @@ def localai_backend_routes(
         responses={202: {"model": DeleteResult}},
     )
     async def delete_everywhere(reference: str, actor: Actor, key: IdempotencyKey = None) -> Response:
+        """Deletes a backend on every node and waits for the end."""
         affected = await dependents.read(reference, Target())
         admitted = await fleet.delete(DeleteIntent(reference=reference), actor=actor, key=key)
         return delete_response(await wait_for_end(stores, admitted.id), affected, success=True)

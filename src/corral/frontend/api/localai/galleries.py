@@ -71,7 +71,7 @@ def localai_gallery_routes(reader: OfferReader, operations: OperationStore, upgr
     router = APIRouter(tags=["localai"])
 
     @router.get("/api/backends")
-    async def page(
+    async def list_backends_page(
         term: str = "",
         tag: str = "",
         page: Annotated[int, Query(ge=1)] = 1,
@@ -79,25 +79,30 @@ def localai_gallery_routes(reader: OfferReader, operations: OperationStore, upgr
         sort: str = "",
         order: str = "asc",
     ) -> dict[str, Any]:
+        """Lists the backends of the galleries in pages."""
         request = PageRequest(term=term, tag=tag, page=page, items=items, sort=sort, order=order)
         running = [one for one in await operations.read_open() if one.state is OperationState.RUNNING]
         return list_page(await reader.read(), request, {one.backend: _running_job(one) for one in running})
 
     @router.get("/backends")
-    async def installed() -> list[dict[str, Any]]:
+    async def list_installed_backends() -> list[dict[str, Any]]:
+        """Lists the backends that are installed on some node."""
         newer = {name: upgrade.nodes[0].available_version for name, upgrade in (await upgrades.read()).items()}
         return list_installed(await reader.read(), newer)
 
     @router.get("/backends/available")
-    async def available() -> list[dict[str, Any]]:
+    async def list_available_backends() -> list[dict[str, Any]]:
+        """Lists the backends that some node can run."""
         return list_available(await reader.read())
 
     @router.get("/backends/known")
-    async def known() -> list[dict[str, Any]]:
+    async def list_known_backends() -> list[dict[str, Any]]:
+        """Lists the backends that a model may name."""
         return list_known(await reader.read())
 
     @router.get("/backends/galleries")
-    async def galleries() -> list[GalleryView]:
+    async def list_backend_galleries() -> list[GalleryView]:
+        """Lists the backend galleries."""
         return view_galleries((await reader.galleries.backends()).galleries)
 
     return router

@@ -75,10 +75,12 @@ def job_routes(operations: OperationStore, live: LiveProgress) -> APIRouter:
 
     @router.get("/backends/jobs/{operation_id}", response_model=JobStatus)
     async def show_job(operation_id: str) -> Response:
+        """Shows the status of a job."""
         return MsgspecJson(show(await operations.read_one(operation_id)))
 
     @router.get("/backends/jobs", response_model=dict[str, JobStatus])
     async def list_jobs() -> Response:
+        """Lists the status of all open jobs by id."""
         return MsgspecJson({operation.id: show(operation) for operation in await operations.read_open()})
 
     return router

@@ -81,6 +81,7 @@ def load_routes(stores: Stores, loads: LoadCoordinator, notify_routes: Callable[
 
     @router.post("/api/models/{name:path}/unload")
     async def unload_model(name: str, actor: Actor) -> Message:
+        """Stops all replicas of a model and cancels its loads. Rejected while its scheduling keeps it running."""
         model = await stores.models.read(name)
         scheduling = {record.scheduling.model: record.scheduling for record in await stores.scheduling.read_all()}
         desired = scheduling.get(model.name)
@@ -98,6 +99,7 @@ def load_routes(stores: Stores, loads: LoadCoordinator, notify_routes: Callable[
 
     @router.get("/api/models/{name:path}/load-status", response_model=LoadView)
     async def show_load_status(name: str) -> Response:
+        """Shows the progress of a model's load."""
         progress = await loads.status(name)
         if progress is None:
             raise NotFound(f"no load of {name!r} is in progress")

@@ -45,6 +45,7 @@ def model_routes(models: ModelStore, checks: ConfigChecks, notify_routes: Callab
 
     @router.get("")
     async def list_models() -> list[ModelObject]:
+        """Lists all models."""
         return [view_model(model) for model in await models.read_all()]
 
     @router.get("/{name:path}/revisions")
@@ -57,6 +58,7 @@ def model_routes(models: ModelStore, checks: ConfigChecks, notify_routes: Callab
 
     @router.get("/{name:path}")
     async def show_model(name: str, response: Response) -> ModelDetail:
+        """Shows a model with its configuration; its revision is the ETag."""
         return view_model_detail(await models.read(name), response, checks.downloads)
 
     _add_change_routes(router, models, checks, notify_routes)
@@ -68,6 +70,7 @@ def _add_change_routes(
 ) -> None:
     @router.post("", status_code=201)
     async def add_model(body: ConfigText, actor: Actor, response: Response) -> ModelDetail:
+        """Adds a model from its configuration."""
         await checks.check_new(parse_config_text(body.config), force=body.force)
         model = await models.save(body.config, actor, new=True)
         await notify_routes()
@@ -106,6 +109,7 @@ def _add_change_routes(
 
     @router.delete("/{name:path}")
     async def delete_model(name: str, actor: Actor, if_match: IfMatch = None) -> ModelObject:
+        """Deletes a model and stops its replicas."""
         model = await models.delete(name, actor, expected=_read_if_match(if_match))
         await notify_routes()
         return view_model(model)

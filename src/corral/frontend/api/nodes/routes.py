@@ -90,6 +90,7 @@ def _add_read_routes(router: APIRouter, stores: Stores, in_flight: InFlight, sil
 
     @router.get("", response_model=list[NodeView])
     async def list_nodes() -> Response:
+        """Lists all nodes."""
         now_ms = await nodes.now_ms()
         loads = count_loads(await stores.replicas.read_all(), in_flight.total)
         found: list[NodeView] = []
@@ -101,6 +102,7 @@ def _add_read_routes(router: APIRouter, stores: Stores, in_flight: InFlight, sil
 
     @router.get("/{node_id}", response_model=NodeView)
     async def show_node(node_id: str) -> Response:
+        """Shows a node, by its id or name."""
         node = await nodes.read_one(node_id)
         loads = count_loads(await stores.replicas.read_of_node(node.id), in_flight.total)
         return MsgspecJson(view(node, await nodes.now_ms(), loads))
@@ -111,6 +113,7 @@ def _add_membership_routes(router: APIRouter, stores: Stores, authority: BusAuth
 
     @router.delete("/{node_id}")
     async def remove_node(node_id: str, actor: Actor) -> Message:
+        """Removes a node and revokes its bus credentials."""
         await nodes.remove(node_id, actor=actor)
         await notify_nodes()
         await enforce_quietly(authority, stores.bus_credentials)
@@ -156,12 +159,14 @@ def _describe_next(node: Node) -> str:
 def _add_drain_routes(router: APIRouter, nodes: NodeStore, notify_nodes: Notify) -> None:
     @router.post("/{node_id}/drain")
     async def drain_node(node_id: str, actor: Actor) -> Message:
+        """Drains a node: it gets no new work, also after restarts."""
         await nodes.set_drain(node_id, True, actor=actor)
         await notify_nodes()
         return Message(message="node set to draining")
 
     @router.post("/{node_id}/resume")
     async def resume_node(node_id: str, actor: Actor) -> Message:
+        """Resumes a drained node."""
         await nodes.set_drain(node_id, False, actor=actor)
         await notify_nodes()
         return Message(message="node resumed")
@@ -170,22 +175,26 @@ def _add_drain_routes(router: APIRouter, nodes: NodeStore, notify_nodes: Notify)
 def _add_label_routes(router: APIRouter, nodes: NodeStore, notify_nodes: Notify) -> None:
     @router.get("/{node_id}/labels")
     async def show_labels(node_id: str) -> Labels:
+        """Shows all labels of a node: detected ones, those of its worker, and those of administrators."""
         return effective_labels(await nodes.read_one(node_id))
 
     @router.put("/{node_id}/labels")
     async def replace_labels(node_id: str, labels: Labels, actor: Actor) -> Labels:
+        """Replaces the labels that administrators have set."""
         node = await nodes.set_labels(node_id, labels, keep=False, actor=actor)
         await notify_nodes()
         return dict(node.operator_labels)
 
     @router.patch("/{node_id}/labels")
     async def merge_labels(node_id: str, labels: Labels, actor: Actor) -> Labels:
+        """Adds or changes labels, and keeps the others."""
         node = await nodes.set_labels(node_id, labels, keep=True, actor=actor)
         await notify_nodes()
         return dict(node.operator_labels)
 
     @router.delete("/{node_id}/labels/{key:path}", status_code=204)
     async def delete_label(node_id: str, key: str, actor: Actor) -> Response:
+        """Deletes a label that an administrator has set."""
         await nodes.delete_label(node_id, key, actor=actor)
         await notify_nodes()
         return Response(status_code=204)
@@ -194,24 +203,28 @@ def _add_label_routes(router: APIRouter, nodes: NodeStore, notify_nodes: Notify)
 def _add_limit_routes(router: APIRouter, nodes: NodeStore, notify_nodes: Notify) -> None:
     @router.put("/{node_id}/max-replicas-per-model")
     async def set_max_replicas(node_id: str, body: MaxReplicas, actor: Actor) -> MaxReplicasSet:
+        """Sets how many replicas of one model the node may run."""
         node = await nodes.set_max_replicas(node_id, body.value, actor=actor)
         await notify_nodes()
         return MaxReplicasSet(max_replicas_per_model=node.max_replicas_per_model)
 
     @router.delete("/{node_id}/max-replicas-per-model")
     async def reset_max_replicas(node_id: str, actor: Actor) -> Reset:
+        """Resets the limit to the one that the worker states."""
         await nodes.set_max_replicas(node_id, None, actor=actor)
         await notify_nodes()
         return Reset()
 
     @router.put("/{node_id}/vram-budget")
     async def set_vram_budget(node_id: str, body: VramBudget, actor: Actor) -> VramBudgetSet:
+        """Sets how much memory models may use, as a size or a percentage."""
         node = await nodes.set_vram_budget(node_id, body.value, actor=actor)
         await notify_nodes()
         return VramBudgetSet(vram_budget=node.vram_budget or "")
 
     @router.delete("/{node_id}/vram-budget")
     async def reset_vram_budget(node_id: str, actor: Actor) -> Reset:
+        """Resets the budget to the one that the worker states."""
         await nodes.set_vram_budget(node_id, None, actor=actor)
         await notify_nodes()
         return Reset()

@@ -80,6 +80,7 @@ def operation_routes(
 
     @router.get("/api/operations/{operation_id}", response_model=OperationView)
     async def show_operation(operation_id: str) -> Response:
+        """Shows an operation with its progress on each node."""
         return MsgspecJson(show(await stores.operations.read_one(operation_id)))
 
     @router.post("/api/operations/{operation_id}/retry", response_model=OperationView)
@@ -110,6 +111,7 @@ def _add_history_routes(
 
     @router.delete("/api/operations/history")
     async def clear_history(actor: Actor) -> HistoryCleared:
+        """Deletes the finished operations from the history."""
         await operations.clear_history(actor=actor)
         await notify("operations")
         return HistoryCleared(success=True)

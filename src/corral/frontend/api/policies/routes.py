@@ -105,6 +105,7 @@ def policy_routes(stores: Stores, listing: FleetListing, notify: Callable[[str],
 
     @router.patch("/api/policies/{policy_id}", response_model=PolicyView)
     async def change_policy(policy_id: str, body: PolicyBody, actor: Actor) -> Response:
+        """Changes what the policy does about drift."""
         policy = await stores.policies.set_on_drift(policy_id, body.on_drift, actor=actor)
         await notify("backends")
         return MsgspecJson((await show(policy))[0])

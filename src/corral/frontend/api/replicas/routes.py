@@ -31,6 +31,7 @@ def replica_routes(stores: Stores, in_flight: InFlight, notify_routes: Callable[
 
     @router.get("/api/replicas", response_model=list[ReplicaObject])
     async def list_replicas() -> Response:
+        """Lists all replicas."""
         return SparseJson(view_replicas(await stores.replicas.read_standing(), in_flight))
 
     @router.get("/api/replicas/summary", response_model=dict[str, ModelSummary])
@@ -54,12 +55,14 @@ def replica_routes(stores: Stores, in_flight: InFlight, notify_routes: Callable[
 
     @router.get("/api/nodes/{node_id}/models", response_model=list[ReplicaObject])
     async def list_on_node(node_id: str) -> Response:
+        """Lists the replicas of a node."""
         node = await stores.nodes.read_one(node_id)
         found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node.id]
         return SparseJson(view_replicas(found, in_flight))
 
     @router.post("/api/nodes/{node_id}/models/unload")
     async def unload_on_node(node_id: str, body: ModelOnNode, actor: Actor) -> Message:
+        """Stops the replicas of a model on a node."""
         await unload(node_id, body.model_name, actor)
         return Message(message="model unloaded")
 

@@ -130,10 +130,12 @@ def scheduling_routes(
 
     @router.get("", response_model=list[SchedulingView])
     async def list_scheduling() -> Response:
+        """Lists the scheduling of all models."""
         return SparseJson([view_scheduling(record) for record in await stores.scheduling.read_all()])
 
     @router.post("", response_model=SchedulingView)
     async def save_scheduling(body: SchedulingRequest, actor: Actor) -> Response:
+        """Sets how many replicas a model has and on which nodes. The answer shows how many fit now."""
         stored = {record.scheduling.model: record.scheduling for record in await stores.scheduling.read_all()}
         record = await stores.scheduling.save(body.merged(stored.get(body.model_name)), actor=actor, ids=ids)
         await notify_routes()
@@ -141,10 +143,12 @@ def scheduling_routes(
 
     @router.get("/{model:path}", response_model=SchedulingView)
     async def show_scheduling(model: str) -> Response:
+        """Shows the scheduling of a model."""
         return SparseJson(view_scheduling(await stores.scheduling.read(model)))
 
     @router.delete("/{model:path}", status_code=204)
     async def delete_scheduling(model: str, actor: Actor) -> Response:
+        """Deletes the scheduling of a model, which is then loaded on demand."""
         await stores.scheduling.delete(model, actor=actor)
         await notify_routes()
         return Response(status_code=204)

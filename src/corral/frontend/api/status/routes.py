@@ -82,6 +82,7 @@ def status_routes(info: FrontendInfo, stores: Stores, feed: LiveFeed, tokens: Jo
 
     @router.get("/api/status")
     async def show_status() -> StatusView:
+        """Shows the frontends, the store, the message bus and the number of nodes in each state."""
         nodes = await stores.nodes.read_all()
         counts = Counter(node.state for node in nodes)
         live = await stores.frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)
@@ -104,6 +105,7 @@ def status_routes(info: FrontendInfo, stores: Stores, feed: LiveFeed, tokens: Jo
 
     @router.get("/api/join-command")
     async def show_join_command(request: Request) -> JoinCommand:
+        """Shows the command that adds a machine to the cluster."""
         # The address the client used works for others too, unless it is a loopback address.
         here = info.settings.public_url is not None or is_loopback_host(request.url.hostname or "")
         url = info.url if here else str(request.base_url).rstrip("/")
