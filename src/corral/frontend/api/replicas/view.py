@@ -133,7 +133,7 @@ class ModelSummary:
     ready: int
     replicas: list[ReplicaSummary]
     loads: list[LoadView]
-    wanted: DesiredReplicas | None = None
+    desired: DesiredReplicas | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +252,7 @@ def summarise(
             for replica, state in zip(found, states, strict=True)
         ],
         loads=[_view_job(job) for job in jobs],
-        wanted=_view_desired(desired, nodes) if desired is not None else None,
+        desired=_view_desired(desired, nodes) if desired is not None else None,
     )
 
 

@@ -39,7 +39,7 @@ class LoadBackoffView:
 
     node: str
     failures: int
-    rests: bool
+    cooling_down: bool
     """Whether the node is not tried before `until`."""
     until: datetime
     error: str
@@ -59,7 +59,7 @@ class ModelExplanation:
     loads: list[LoadView]
     footprint_bytes: Mapping[str, int]
     """The largest memory use of a replica of this revision, by kind of device."""
-    setbacks: list[LoadBackoffView]
+    backoffs: list[LoadBackoffView]
     decisions: list[DecisionView]
     """Newest first."""
     pending: PendingExplanation | None = None
@@ -175,7 +175,7 @@ async def _explain_model(stores: Stores, in_flight: InFlight, name: str) -> Mode
         ],
         loads=[_view_job(job) for job in await stores.load_jobs.read_of_model(model.name)],
         footprint_bytes=await stores.load_memory.read_peaks(model.name, model.revision),
-        setbacks=[_view_backoff(names.get(node, node), backoff) for node, backoff in backoffs.items()],
+        backoffs=[_view_backoff(names.get(node, node), backoff) for node, backoff in backoffs.items()],
         decisions=[view_decision(decision) for decision in await stores.decisions.read(model=model.name)],
         pending=PendingExplanation(revision=pending.revision, reason=pending.reason) if pending is not None else None,
         unsatisfiable=(_unsatisfiable(record, nodes) or None) if record is not None else None,
@@ -197,7 +197,7 @@ def _view_backoff(node: str, backoff: LoadBackoff) -> LoadBackoffView:
     return LoadBackoffView(
         node=node,
         failures=backoff.failures,
-        rests=backoff.rests,
+        cooling_down=backoff.rests,
         until=time_of(backoff.until_ms),
         error=backoff.error,
     )
