@@ -85,7 +85,7 @@ def test_every_change_is_logged_once(frontend: Any) -> None:
     assert "key admin" in changes[0]
 
 
-def test_the_doctor_looks_for_no_free_ports_where_a_frontend_has_them(frontend: Any) -> None:
+def test_doctor_accepts_ports_that_a_running_frontend_uses(frontend: Any) -> None:
     environment = clean_environment(CORRAL_DATA_DIR=str(frontend.data), CORRAL_BUS_PORT=str(frontend.nats.port))
     findings = json.loads(run_cli("doctor", "--json", environment=environment).stdout)
     assert [finding for finding in findings if finding["state"] == "problem"] == []

@@ -14,11 +14,11 @@ class Store:
     def __init__(self) -> None:
         self.version = 7
         self.shares = {"n": NodeShare(wanted=frozenset({"a#0"}), lost={"b#0": 3})}
-        self.away = False
+        self.unreachable = False
         self.reads = 0
 
     async def read_version(self) -> int:
-        if self.away:
+        if self.unreachable:
             raise Unavailable("the store is not reachable")
         return self.version
 
@@ -41,7 +41,7 @@ class Clock:
         return int(self.now_s * 1000)
 
 
-async def test_a_frontend_says_nothing_until_it_knows_and_the_whole_truth_then() -> None:
+async def test_leases_are_unknown_until_the_first_refresh_and_complete_afterwards() -> None:
     store = Store()
     leases = LeaseGrants(store, lease_s=60.0, clock=Clock())
     assert leases.find("n") is None
@@ -50,7 +50,7 @@ async def test_a_frontend_says_nothing_until_it_knows_and_the_whole_truth_then()
     assert leases.find("another") == ProcessGrant(), "an empty table, which ends leases of before"
 
 
-async def test_memory_follows_the_version_and_reads_nothing_twice() -> None:
+async def test_leases_are_read_again_only_when_the_version_changes() -> None:
     store = Store()
     leases = LeaseGrants(store, lease_s=60.0, clock=Clock())
     await leases.refresh()
@@ -61,11 +61,11 @@ async def test_memory_follows_the_version_and_reads_nothing_twice() -> None:
     assert leases.find("n") == ProcessGrant()
 
 
-async def test_who_cannot_reach_the_store_for_long_does_not_know_any_more() -> None:
+async def test_leases_become_unknown_when_the_store_is_unreachable_for_long() -> None:
     store, clock = Store(), Clock()
     leases = LeaseGrants(store, lease_s=60.0, clock=clock)
     await leases.refresh()
-    store.away = True
+    store.unreachable = True
     clock.now_s += KNOWN_FOR_S - 1
     with pytest.raises(Unavailable):
         await leases.refresh()
