@@ -15,7 +15,7 @@ import click
 from corral import __version__
 from corral.cli.program_name import as_called, program_name
 from corral.core.errors import CorralError, InvalidInput, Unavailable
-from corral.system.http_json import Declined
+from corral.system.http_client import Declined
 from corral.system.interrupts import EXIT_INTERRUPTED, hear_interrupts, ignore_interrupts
 
 COMMANDS: dict[str, tuple[str, str]] = {

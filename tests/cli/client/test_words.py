@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from corral.cli.client.api import clean
 from corral.cli.client.operation import read_operation
 from corral.cli.commands.audit import tell
 from corral.cli.commands.policies import say_exceptions
+from corral.cli.display.output import clean
 from corral.cli.display.progress import count_words
 from corral.system import SystemDisk
 from harness.programs import clean_environment, run_cli

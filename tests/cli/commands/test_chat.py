@@ -224,6 +224,7 @@ def test_a_held_ctrl_c_stops_the_answer_and_not_the_program(
     hints = chat.output.count("Ctrl-D or /exit ends the conversation")
     chat.interrupt()
     chat.expect("Ctrl-D or /exit ends the conversation", times=hints + 1)
+    chat.wait_for_prompt()
     assert "Traceback" not in chat.output
     chat.type("\x04")
     assert chat.process.wait(60) == 0

@@ -6,11 +6,8 @@ On the machine where `corral up` runs nothing has to be configured; elsewhere CO
 import difflib
 import json
 import os
-import re
 import shlex
-import shutil
-import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -21,14 +18,13 @@ from urllib.parse import quote, urlencode
 import click
 
 from corral.cli.client.last_run import read_last_run
-from corral.cli.program_name import as_called, command
+from corral.cli.program_name import command
 from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound, Unauthenticated
 from corral.settings.values import check_http_url, data_home
 from corral.system import SystemDisk
-from corral.system.http_json import Unreachable, call_json
+from corral.system.http_client import Unreachable, call_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-NARROWEST = 6
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
@@ -188,47 +184,3 @@ def api_options(command: Command) -> Command:
         return command(connect(url, data_dir, as_json=as_json), *args, **options)
 
     return wrapped  # type: ignore[return-value]
-
-
-def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def clean(text: str) -> str:
-    """What others say, fit for one line of this terminal: nothing of it steers it, and commands in it can be typed
-    here."""
-    line = re.sub(r"\s*\n\s*", " ", text)
-    return as_called("".join(char if char.isprintable() else "?" for char in line))
-
-
-def fit_widths(widths: Sequence[int], room: int, *, may_cut: Collection[int]) -> list[int]:
-    """Column widths that fit into `room`: of those that may be cut, the widest gives way first."""
-    fitted = list(widths)
-    while sum(fitted) + 2 * (len(fitted) - 1) > room:
-        widest = max(may_cut, key=lambda at: fitted[at])
-        if fitted[widest] <= NARROWEST:
-            break
-        fitted[widest] -= 1
-    return fitted
-
-
-def show_time(rfc3339: str) -> str:
-    """UTC, to the second, as every listing shows it; `--json` tells it in full."""
-    return rfc3339[:19].replace("T", " ")
-
-
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, may_cut: Collection[str] = (), err: bool = False
-) -> None:
-    """Aligned columns. On a terminal some are cut to its width (all, unless they are named); in a pipe none is."""
-    lines = [list(columns), *[[clean(str(cell)) for cell in row] for row in rows]]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
-    if (sys.stderr if err else sys.stdout).isatty():
-        cut = [at for at, column in enumerate(columns) if not may_cut or column in may_cut]
-        widths = fit_widths(widths, shutil.get_terminal_size().columns, may_cut=cut)
-    for line in lines:
-        cells = [
-            (cell if len(cell) <= width else cell[: width - 1] + "…").ljust(width)
-            for cell, width in zip(line, widths, strict=True)
-        ]
-        click.echo("  ".join(cells).rstrip(), err=err)

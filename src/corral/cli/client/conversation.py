@@ -11,13 +11,14 @@ from corral.cli.program_name import command
 from corral.core.errors import CorralError, NotFound, OutcomeUnknown, Unavailable
 from corral.system import Clock
 from corral.system.clock import pause
-from corral.system.http_json import Unreachable, error_of
-from corral.system.http_stream import EventStream
+from corral.system.http_client import EventStream, Unreachable, error_of
 
 Message = dict[str, Any]
 TELL_NODE = {"X-Corral-Client": "1"}
 """Corral's own clients are told which machine answered."""
 NODE_HEADERS = ("x-corral-node-name", "x-corral-node", "x-localai-node")
+SILENCE_S = 900.0
+"""The longest silence: a model may read a very long prompt before its first token."""
 RETRY_MOST_S = 15.0
 HOLD_S = 2.0
 """The frontend holds a request for a model that is being loaded this long; then it says how far that is."""
@@ -75,7 +76,14 @@ def ask(
     answered = Answered()
     try:
         url = f"{api.url}/v1/chat/completions"
-        with EventStream(url, bearer=api.key, body={**body, "stream": True}, headers=headers) as events:
+        with EventStream(
+            url,
+            bearer=api.key,
+            body={**body, "stream": True},
+            headers=headers,
+            answer_within_s=SILENCE_S,
+            silence_s=SILENCE_S,
+        ) as events:
             if events.status != 200:
                 raise api.explain(_refusal(events))
             answered.node = next((events.headers[name] for name in NODE_HEADERS if name in events.headers), "")
@@ -134,10 +142,10 @@ def _in_commands(error: CorralError) -> CorralError:
 
 
 def _chunks(events: EventStream) -> Iterator[dict[str, Any]]:
-    for data in events:
-        if data == "[DONE]":
+    for event in events:
+        if event.data == "[DONE]":
             return
-        chunk = json.loads(data)
+        chunk = event.decode()
         if isinstance(chunk, dict):
             if chunk.get("error"):
                 raise error_of(502, chunk)

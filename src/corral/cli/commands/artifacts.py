@@ -39,11 +39,10 @@ from corral.artifacts.references import (
     parse_reference,
 )
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
-from corral.cli.client.artifact_names import hints, is_known, request_for_name
+from corral.cli.client.artifacts import WantedModel, hints, is_known, model_facts, pick, request_for_name, weights_facts
 from corral.cli.client.settings_flags import settings_file
-from corral.cli.commands.artifact_models import WantedModel, model_facts, pick, weights_facts
 from corral.cli.display.artifact_progress import ProgressView
-from corral.cli.display.gallery_warnings import warn_of_galleries
+from corral.cli.display.output import warn_of_galleries
 from corral.cli.program_name import command
 from corral.core.errors import CorralError, InvalidInput, InvalidSetting
 from corral.core.sizes import format_bytes, parse_size_bytes

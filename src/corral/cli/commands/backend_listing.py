@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json, print_table
-from corral.cli.display.gallery_warnings import warn_of_galleries
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import clean, print_json, print_table, warn_of_galleries
 from corral.cli.program_name import command
 from corral.core.sizes import format_bytes
 

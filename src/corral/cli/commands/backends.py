@@ -7,19 +7,18 @@ from typing import Any, TypeVar
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json
+from corral.cli.client.api import Api, client_command
 from corral.cli.client.operation import read_operation
-from corral.cli.client.targets import find_labelled, read_target, target_options
 from corral.cli.commands.backend_listing import list_available, list_backends, list_upgrades, say_nothing_newer
 from corral.cli.commands.policies import show_policies
 from corral.cli.commands.watch_operation import exit_code_of, how_to_follow, summary, wait_for
-from corral.cli.display.gallery_warnings import warn_of_galleries
+from corral.cli.display.output import clean, print_json, warn_of_galleries
 from corral.cli.program_name import command
 from corral.core.durations import parse_duration_s
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.system import SystemIds
 from corral.system.clock import pause
-from corral.system.http_json import Unreachable
+from corral.system.http_client import Unreachable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -33,6 +32,44 @@ WAITING = (
 @click.group("backends")
 def backends_group() -> None:
     """Install, upgrade, roll back and delete backends everywhere."""
+
+
+def target_options(command: Command) -> Command:
+    """Adds --node, --selector and --all, handed on as `target`, the part of a request that names machines."""
+
+    @click.option("--all", "everyone", is_flag=True, help="Every machine, also those that join later. The default.")
+    @click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this machine (name or id); repeatable.")
+    @click.option(
+        "--selector", "selectors", multiple=True, metavar="KEY=VALUE",
+        help="Only machines with this label, also those that join later; repeatable, all must fit.",
+    )  # fmt: skip
+    @wraps(command)
+    def wrapped(
+        api: Api, *args: Any, nodes: tuple[str, ...], selectors: tuple[str, ...], everyone: bool, **options: Any
+    ) -> Any:
+        if everyone and (nodes or selectors):
+            raise InvalidInput("--all means every machine; leave it out to name or describe some")
+        return command(api, *args, target=read_target(api, nodes, selectors), **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def read_target(api: Api, nodes: tuple[str, ...], selectors: tuple[str, ...]) -> dict[str, Any]:
+    if nodes and selectors:
+        raise InvalidInput("--node and --selector do not go together; name machines, or describe them")
+    if nodes:
+        return {"nodes": [api.find_node(node)["id"] for node in nodes]}
+    pairs = [selector.partition("=") for selector in selectors]
+    wrong = [key for key, equals, _ in pairs if not equals or not key]
+    if wrong:
+        raise InvalidInput(f"{wrong[0]!r} is not a selector; write for example --selector room=b2")
+    return {"selector": {key: value for key, _, value in pairs}} if pairs else {}
+
+
+def find_labelled(api: Api, selector: dict[str, str]) -> list[str]:
+    """Ids of the machines that have these labels now."""
+    nodes = api.call("GET", "api", "nodes")
+    return [node["id"] for node in nodes if selector.items() <= (node.get("labels") or {}).items()]
 
 
 def waiting_options(command: Command) -> Command:

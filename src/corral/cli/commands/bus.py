@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from corral.bus.embedded import prepare_bus
-from corral.cli.client.api import print_json
+from corral.cli.display.output import print_json
 from corral.system import SystemClock, SystemDisk, SystemIds
 from corral.system.children import find_program
 

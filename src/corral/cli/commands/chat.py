@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json
+from corral.cli.client.api import Api, client_command
 from corral.cli.client.conversation import Answered, Loading, Message, ask, ask_when_loaded
-from corral.cli.display.loading import loading_line
+from corral.cli.display.output import clean, print_json
+from corral.cli.display.replicas import loading_line
 from corral.cli.program_name import command
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.system import Clock, SystemClock

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from corral.cli.client.api import Api, api_options, clean, how_to_start, print_json
+from corral.cli.client.api import Api, api_options, how_to_start
 from corral.cli.client.last_run import LastRun, as_before, read_last_run
 from corral.cli.client.settings_flags import read_settings, settings_file
+from corral.cli.display.output import clean, print_json
 from corral.cli.program_name import command
 from corral.core.errors import CorralError
 from corral.core.sizes import format_bytes
@@ -21,7 +22,7 @@ from corral.settings.roles import FrontendSettings, UpSettings, WorkerSettings
 from corral.settings.values import split_host_port
 from corral.system import SystemClock, SystemDisk, SystemIds
 from corral.system.children import find_program
-from corral.system.http_json import read_server_time
+from corral.system.http_client import read_server_time
 from corral.system.listen import can_connect, is_port_free
 from corral.system.port_owner import find_port_owner
 from corral.system.run import run_interruptible

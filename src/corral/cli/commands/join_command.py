@@ -2,7 +2,8 @@
 
 import click
 
-from corral.cli.client.api import Api, client_command, print_json
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import print_json
 from corral.cli.program_name import program_name
 
 

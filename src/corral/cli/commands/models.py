@@ -8,11 +8,19 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json, print_table, show_time
+from corral.cli.client.api import Api, client_command
 from corral.cli.client.weights_config import config_for, is_location
-from corral.cli.display.gallery_warnings import warn_of_galleries
-from corral.cli.display.loading import loading_line
-from corral.cli.display.replica_summary import NOTHING, Running, notes, places, read_running, state_words, wanted_words
+from corral.cli.display.output import clean, print_json, print_table, show_time, warn_of_galleries
+from corral.cli.display.replicas import (
+    NOTHING,
+    Running,
+    loading_line,
+    notes,
+    places,
+    read_running,
+    state_words,
+    wanted_words,
+)
 from corral.cli.program_name import command
 from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
 from corral.system import SystemClock, SystemDisk

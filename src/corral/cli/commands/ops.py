@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json, print_table, show_time
+from corral.cli.client.api import Api, client_command
 from corral.cli.client.operation import Held, NodePart, OperationPart, how_held, read_operation
 from corral.cli.commands.watch_operation import exit_code_of, how_to_follow, summary, wait_for
+from corral.cli.display.output import clean, print_json, print_table, show_time
 from corral.cli.display.progress import count_words, say_status, status_word
 from corral.cli.program_name import command
 from corral.core.backends.wait_outcome import Outcome

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, client_command, print_json, print_table, show_time
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import print_json, print_table, show_time
 from corral.cli.program_name import command
 from corral.core.backends.intents import short_digest
 from corral.core.durations import format_age

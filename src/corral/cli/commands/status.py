@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json
-from corral.cli.display.replica_summary import Running, is_as_wanted, read_running
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import clean, print_json
+from corral.cli.display.replicas import Running, is_as_wanted, read_running
 from corral.cli.program_name import command
 
 

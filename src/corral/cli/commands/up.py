@@ -25,7 +25,7 @@ from corral.settings.roles import UpSettings
 from corral.settings.values import is_loopback_host, split_host_port
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
 from corral.system.children import Child, bound_log, spawn_child
-from corral.system.http_json import get_json
+from corral.system.http_client import get_json
 from corral.system.listen import bind_socket, host_name
 from corral.system.run import run_until_signal
 from corral.system.secret_files import read_secret

@@ -4,7 +4,8 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, client_command, print_json, print_table
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import print_json, print_table
 
 COUNTS = ("requests", "tokens_in", "tokens_out")
 COLUMNS = ("day", "key", "model", "node")

@@ -7,22 +7,25 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean
+from corral.cli.client.api import Api
 from corral.cli.client.operation import OperationPart, how_held, read_operation
+from corral.cli.display.output import clean
 from corral.cli.display.progress import Display, Silence, count_words, open_display
 from corral.cli.program_name import command
 from corral.core.backends.wait_outcome import Outcome
 from corral.core.errors import CorralError, Unavailable
 from corral.system import Clock, SystemClock
 from corral.system.clock import pause
-from corral.system.http_events import EventStream, ServerEvent
-from corral.system.http_json import Unreachable
+from corral.system.http_client import EventStream, Unreachable
 from corral.system.interrupts import EXIT_INTERRUPTED
 
 ASK_EVERY_S = 5.0
 """A stream that tells nothing is checked this often against the store's word."""
 ASK_WITHOUT_STREAM_S = 1.0
 STREAM_AGAIN_S = 5.0
+CONNECT_S = 10.0
+SILENCE_S = 40.0
+"""The frontend pings every 15 s: after two missed pings the stream is dead, whatever the socket says."""
 GIVE_UP_S = 120.0
 """How long a frontend may be gone before waiting for it makes no sense."""
 
@@ -65,11 +68,12 @@ class Follower:
         else:
             try:
                 event = self._stream.get(within_s=ASK_WITHOUT_STREAM_S)
-            except Unreachable:
+                data = event.decode() if event is not None else None
+            except (Unreachable, ValueError):
                 self._drop_stream()
                 return
             if event is not None:
-                self._take(event)
+                self._take(event.name, data)
         if self._stream is None or self._clock.monotonic_s() - self._asked_s >= ASK_EVERY_S:
             self._ask_patiently()
 
@@ -82,22 +86,27 @@ class Follower:
             return
         self._stream_due_s = now_s + STREAM_AGAIN_S
         try:
-            stream = EventStream(f"{self._api.url}/api/events?kinds=operations,nodes", bearer=self._api.key)
-            self._stream = self._opened.enter_context(stream)
-        except CorralError:
-            return  # asking does as well, and says what is wrong
+            self._stream = self._opened.enter_context(self._connect())
+            self._stream.check_status()
+        except CorralError:  # polling works without it, and reports what is wrong
+            self._drop_stream()
+            return
         self._ask_patiently()  # what happened before the stream began
+
+    def _connect(self) -> EventStream:
+        url = f"{self._api.url}/api/events?kinds=operations,nodes"
+        return EventStream(url, bearer=self._api.key, answer_within_s=CONNECT_S, silence_s=SILENCE_S)
 
     def _drop_stream(self) -> None:
         self._stream = None
         self._opened.close()
 
-    def _take(self, event: ServerEvent) -> None:
+    def _take(self, kind: str, data: Any) -> None:
         self._reached_s = self._clock.monotonic_s()
-        if event.name == "nodes":
-            self._note_nodes(event.data["changed"])
-        elif event.name == "operations":
-            for operation in event.data["changed"]:
+        if kind == "nodes":
+            self._note_nodes(data["changed"])
+        elif kind == "operations":
+            for operation in data["changed"]:
                 # What the stream tells may have been read before what we were answered since.
                 if operation["jobID"] == self._id and not read_operation(operation).is_before(self.operation):
                     self.answer = operation

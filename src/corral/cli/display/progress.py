@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import click
 
-from corral.cli.client.api import clean
 from corral.cli.client.operation import DRAINED, Held, NodePart, OperationPart
+from corral.cli.display.output import clean
 from corral.cli.program_name import command
 from corral.core.backends.operations import describe_running
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from corral.cli.display.replica_summary import is_as_wanted, notes, problems
+from corral.cli.display.replicas import is_as_wanted, notes, problems
 
 
 def running(*loads: dict[str, Any], ready: int = 1, wanted: int | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from corral.cli.client.api import fit_widths
+from corral.cli.display.output import fit_widths
 from harness.programs import clean_environment, run_cli
 
 GIB = 1 << 30
