@@ -18,7 +18,7 @@ async def request_for_name(artifacts: Artifacts, name: str, capability: str, *, 
         return artifacts.request_for(catalogue, name, capability, substitute=substitute)
     except NoVariantFits as error:
         if is_known(catalogue, name):
-            raise NoVariantFits(f"{error} Name the kind of node it is meant for with --capability.") from error
+            raise NoVariantFits(f"{error} Set the capability of the target node with --capability.") from error
         raise NotInstalled(" ".join([str(error), *await hints(artifacts, catalogue, name)])) from error
 
 
@@ -27,54 +27,54 @@ def is_known(catalogue: Catalogue, name: str) -> bool:
 
 
 async def hints(artifacts: Artifacts, catalogue: Catalogue, name: str) -> list[str]:
-    """Why a name of no backend may have been typed."""
+    """What may be wrong with a name that no backend has."""
     found = [f"Gallery {status.name}: {status.problem}" for status in catalogue.galleries if status.problem]
     try:
         models = {entry.name.lower() for entry in await artifacts.read_models()}
     except ArtifactError:
         models = set()
     if name.lower() in models:
-        return [*found, "There is a model of that name: add --model."]
+        return [*found, "A model has that name: add --model."]
     if close := get_close_matches(name.lower(), catalogue.by_name, n=3):
         found.append(f"Did you mean {' or '.join(catalogue.by_name[match].name for match in close)}?")
-    return [*found, f"`{command('artifacts list --available')}` shows what there is."]
+    return [*found, f"`{command('artifacts list --available')}` lists all backends."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedModel:
+class ModelQuery:
     name: str
     capability: str
     variant: str = ""
     memory_bytes: int | None = None
 
 
-async def pick(artifacts: Artifacts, wanted: WantedModel) -> tuple[ModelEntry, PickedBuild]:
+async def pick(artifacts: Artifacts, query: ModelQuery) -> tuple[ModelEntry, PickedBuild]:
     return await artifacts.pick_model(
         await artifacts.read_models(),
-        wanted.name,
-        capability=wanted.capability,
-        memory_bytes=wanted.memory_bytes or _own_memory_bytes(wanted.capability),
+        query.name,
+        capability=query.capability,
+        memory_bytes=query.memory_bytes or _own_memory_bytes(query.capability),
         catalogue=await artifacts.read_catalogue(),
-        pin=wanted.variant,
+        pin=query.variant,
     )
 
 
 def _own_memory_bytes(capability: str) -> int | None:
-    """Of this machine, where models run in it. What a GPU has is not asked here."""
+    """The memory of this machine, for models that run on the CPU. GPU memory is not detected here."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if capability == "default" else None
 
 
-async def model_facts(artifacts: Artifacts, wanted: WantedModel) -> dict[str, Any]:
-    """What `pull --model` would fetch. Only the gallery is read: a hub's files are not asked for."""
-    entry, picked = await pick(artifacts, wanted)
+async def model_facts(artifacts: Artifacts, query: ModelQuery) -> dict[str, Any]:
+    """What `pull --model` would download. Reads only the gallery, not the hub that hosts the files."""
+    entry, picked = await pick(artifacts, query)
     model = await artifacts.read_model(entry)
     files = [
         {"filename": file.filename, "uri": file.uri, "digest": sha256_digest(file.sha256) if file.sha256 else None}
         for file in model.files
     ]
     return {
-        "name": wanted.name,
-        "capability": wanted.capability,
+        "name": query.name,
+        "capability": query.capability,
         "reason": picked.reason,
         "entry": entry.name,
         "gallery": entry.gallery,

@@ -1,4 +1,4 @@
-"""Command-line flags from a settings class: one source for flags, help, environment and file."""
+"""Command-line flags made from a settings class, which is the one source of flags, help, environment and file."""
 
 import os
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def settings_options(cls: type[RoleSettings]) -> Callable[[Command], Command]:
                 command = click.option(declaration, field, default=None, help=help_text)(command)
             else:
                 if is_secret(info):
-                    file_help = f"File with the value of {flag}, which then is in no argument list."
+                    file_help = f"Read {flag} from this file instead of the argument list."
                     command = click.option(
                         secret_file_flag(field), f"{field}_file", default=None, help=file_help, metavar="PATH"
                     )(command)
@@ -63,7 +63,7 @@ def _show(default: Any, field: str) -> str:
 def read_settings(cls: type[Role], flags: dict[str, Any]) -> Role:
     for name, near in find_unknown_variables(os.environ).items():
         hint = f"; did you mean {near}?" if near else ""
-        click.echo(f"corral: the environment variable {name} means nothing to Corral and is ignored{hint}", err=True)
+        click.echo(f"corral: ignoring the unknown environment variable {name}{hint}", err=True)
     return load_settings(cls, flags=flags, file=settings_file(flags.pop("config", None)))
 
 

@@ -20,16 +20,15 @@ def print_json(value: Any) -> None:
 
 
 def clean(text: str) -> str:
-    """What others say, fit for one line of this terminal: nothing of it steers it, and commands in it can be typed
-    here."""
+    """Text of a server as one line: without control characters, and with commands as the user types them."""
     line = re.sub(r"\s*\n\s*", " ", text)
     return as_called("".join(char if char.isprintable() else "?" for char in line))
 
 
-def fit_widths(widths: Sequence[int], room: int, *, may_cut: Collection[int]) -> list[int]:
-    """Column widths that fit into `room`: of those that may be cut, the widest gives way first."""
+def fit_widths(widths: Sequence[int], total: int, *, may_cut: Collection[int]) -> list[int]:
+    """Column widths that fit into `total`. Columns in `may_cut` are narrowed, the widest first."""
     fitted = list(widths)
-    while sum(fitted) + 2 * (len(fitted) - 1) > room:
+    while sum(fitted) + 2 * (len(fitted) - 1) > total:
         widest = max(may_cut, key=lambda at: fitted[at])
         if fitted[widest] <= NARROWEST:
             break
@@ -38,14 +37,23 @@ def fit_widths(widths: Sequence[int], room: int, *, may_cut: Collection[int]) ->
 
 
 def show_time(rfc3339: str) -> str:
-    """UTC, to the second, as every listing shows it; `--json` tells it in full."""
+    """A time in UTC, to the second, as all listings show it. `--json` prints it in full."""
     return rfc3339[:19].replace("T", " ")
+
+
+def print_fields(fields: Iterable[tuple[str, str]]) -> None:
+    """Prints one line per field, with the label in front."""
+    shown = [(label, clean(value)) for label, value in fields]
+    width = max((len(label) for label, _ in shown), default=0)
+    for label, value in shown:
+        click.echo(f"{label:{width}}  {value}".rstrip())
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, may_cut: Collection[str] = (), err: bool = False
 ) -> None:
-    """Aligned columns. On a terminal some are cut to its width (all, unless they are named); in a pipe none is."""
+    """Prints aligned columns. On a terminal, columns are cut to its width (those in `may_cut`, or all); in a pipe, none
+    is."""
     lines = [list(columns), *[[clean(str(cell)) for cell in row] for row in rows]]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
     if (sys.stderr if err else sys.stdout).isatty():
@@ -60,10 +68,10 @@ def print_table(
 
 
 def warn_of_galleries(galleries: list[dict[str, Any]]) -> bool:
-    """Whether there was anything to warn of."""
-    troubled = [gallery for gallery in galleries if gallery["problem"]]
-    for gallery in troubled:
-        copy = f"shown from a copy {format_age(gallery['age_s'])} old"
-        kept = copy if gallery["entries"] else "nothing is known of it"
-        click.echo(f"corral: gallery {gallery['name']}: {clean(gallery['problem'])} ({kept})", err=True)
-    return bool(troubled)
+    """Reports galleries that could not be read, so that the list may be incomplete. Returns whether there are any."""
+    unread = [gallery for gallery in galleries if gallery["problem"]]
+    for gallery in unread:
+        copy = f"showing a copy from {format_age(gallery['age_s'])} ago"
+        fallback = copy if gallery["entries"] else "its contents are unknown"
+        click.echo(f"corral: gallery {gallery['name']}: {clean(gallery['problem'])} ({fallback})", err=True)
+    return bool(unread)

@@ -1,4 +1,4 @@
-"""What runs of each model, and what is wanted of it, in words."""
+"""The replicas and loads of a model, and its desired replicas, in words."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ from corral.cli.display.output import clean
 Running = dict[str, Any]
 NOTHING: Running = {"ready": 0, "replicas": [], "loads": []}
 LOADING_WORDS = {
-    "pending": "waiting for a place",
+    "pending": "waiting for capacity",
     "installing": "installing its backend",
-    "staging": "fetching weights",
+    "staging": "downloading weights",
     "loading": "loading into memory",
 }
 
 
 def loading_line(model: str, what: dict[str, Any]) -> str:
-    """What is waited for: `smollm2 is being loaded on w3: fetching weights, 40 %, about 12 s left`."""
+    """The progress of a load: `loading smollm2 on w3: downloading weights, 40 %, about 12 s left`."""
     progress, state = what.get("progress"), str(what.get("state", "loading"))
     parts = [LOADING_WORDS.get(state) or clean(state)]
     if progress:
@@ -28,36 +28,36 @@ def loading_line(model: str, what: dict[str, Any]) -> str:
     if what.get("reason"):
         parts.append(clean(" ".join(str(what["reason"]).split())))
     where = f" on {clean(str(what['node']))}" if what.get("node") else ""
-    return f"{clean(model)} is being loaded{where}: {', '.join(parts)}"
+    return f"loading {clean(model)}{where}: {', '.join(parts)}"
 
 
 def read_running(api: Api) -> dict[str, Running]:
-    """By model; one that neither runs nor is wanted is left out."""
+    """By model name; models without replicas, loads or desired replicas are left out."""
     found: dict[str, Running] = api.call("GET", "api", "replicas", "summary")
     return found
 
 
-def wanted_words(running: Running) -> str:
-    wanted = running.get("wanted")
-    if wanted is None:
-        return "by request"
-    if wanted["spread_all"]:
+def desired_words(running: Running) -> str:
+    desired = running.get("wanted")
+    if desired is None:
+        return "on demand"
+    if desired["spread_all"]:
         return "one per node"
-    low, high = wanted["min_replicas"], wanted["max_replicas"]
+    low, high = desired["min_replicas"], desired["max_replicas"]
     if low == high:
-        return str(low) if low else "by request"
+        return str(low) if low else "on demand"
     return f"{low}-{high}" if high else f"{low} or more"
 
 
 def state_words(running: Running) -> str:
-    """`ready`, `loading, 40 %`, `pending`, `failed`; several joined."""
+    """`ready`, `loading, 40 %`, `pending`, `failed`, or several of them."""
     parts = ["ready"] if running["ready"] else []
     loads: dict[str, int] = {}
     for load in running["loads"]:
         loads[load["state"]] = loads.get(load["state"], 0) + 1
     parts += [f"{count} {state}" if count > 1 else state for state, count in loads.items()]
-    leaving = sum(replica["state"] in ("draining", "stopping") for replica in running["replicas"])
-    parts += [f"{leaving} stopping"] if leaving else []
+    stopping = sum(replica["state"] in ("draining", "stopping") for replica in running["replicas"])
+    parts += [f"{stopping} stopping"] if stopping else []
     return ", ".join(parts) or "not loaded"
 
 
@@ -66,59 +66,60 @@ def places(running: Running) -> str:
 
 
 def problems(running: Running) -> list[str]:
-    """Why loads wait or failed, each reason once. One under way tells with its reason what it does."""
+    """Why loads wait or failed, each reason once. Loads in progress are left out."""
     return list(dict.fromkeys(why for load in running["loads"] if (why := _obstacle(load))))
 
 
 def notes(running: Running) -> list[str]:
-    """What stands between what runs and what is wanted: loads under way, waiting or failed, replicas that are away."""
-    told = _load_notes(running["loads"], more=bool(running["ready"]))
-    told += [_replica_note(one) for one in running["replicas"] if one["state"] in ("away", "failed")]
-    missing = _least(running) - running["ready"]
-    if _is_for_nobody(running):
-        told.append("it is wanted on every machine that its selector fits, and no healthy one is such")
-    elif missing > 0 and not told:
-        told = [f"{missing} more {'is' if missing == 1 else 'are'} wanted and will be loaded in a moment"]
-    return list(dict.fromkeys(told))
+    """What differs from the desired replicas: loads in progress, waiting or failed, and replicas offline or failed."""
+    found = _load_notes(running["loads"], more=bool(running["ready"]))
+    found += [_replica_note(one) for one in running["replicas"] if one["state"] in ("away", "failed")]
+    missing = _minimum(running) - running["ready"]
+    if _matches_no_node(running):
+        found.append("no healthy node matches its selector")
+    elif missing > 0 and not found:
+        found = [f"{missing} more {'replica' if missing == 1 else 'replicas'} will be loaded shortly"]
+    return list(dict.fromkeys(found))
 
 
 def _load_notes(loads: list[dict[str, Any]], *, more: bool) -> list[str]:
-    """What stands in the way of several is said once, with when the first of them is tried again."""
-    stuck: dict[str, list[str]] = {}
-    moving = []
+    """Each obstacle once, with the time of the next attempt."""
+    blocked: dict[str, list[str]] = {}
+    in_progress = []
     for load in loads:
         if why := _obstacle(load):
-            stuck.setdefault(why, []).extend(filter(None, [load.get("next_attempt_at")]))
+            blocked.setdefault(why, []).extend(filter(None, [load.get("next_attempt_at")]))
         else:
-            moving.append(loading_line("another" if more else "it", load))
-    return [*moving, *(f"{why}{_again(times)}" for why, times in stuck.items())]
+            in_progress.append(loading_line("another replica" if more else "it", load))
+    return [*in_progress, *(f"{why}{_next_attempt(times)}" for why, times in blocked.items())]
 
 
 def _obstacle(load: dict[str, Any]) -> str:
     return clean(load.get("error") or (load["state"] == "pending" and load.get("reason")) or "")
 
 
-def _again(times: list[str]) -> str:
-    return f" (tried again from {min(times)[11:19]} UTC on)" if times else ""
+def _next_attempt(times: list[str]) -> str:
+    return f" (next attempt at {min(times)[11:19]} UTC)" if times else ""
 
 
 def _replica_note(replica: dict[str, Any]) -> str:
     why = f": {clean(replica['reason'])}" if replica.get("reason") else ""
-    return f"the one on {clean(replica['node'])} is {replica['state']}{why}"
+    state = "offline" if replica["state"] == "away" else replica["state"]
+    return f"the replica on {clean(replica['node'])} is {state}{why}"
 
 
-def _least(running: Running) -> int:
-    wanted = running.get("wanted")
-    if not wanted:
+def _minimum(running: Running) -> int:
+    desired = running.get("wanted")
+    if not desired:
         return 0
-    return int(wanted.get("nodes", 0) if wanted.get("spread_all") else wanted["min_replicas"])
+    return int(desired.get("nodes", 0) if desired.get("spread_all") else desired["min_replicas"])
 
 
-def _is_for_nobody(running: Running) -> bool:
-    wanted = running.get("wanted") or {}
-    return bool(wanted.get("spread_all")) and wanted.get("nodes") == 0
+def _matches_no_node(running: Running) -> bool:
+    desired = running.get("wanted") or {}
+    return bool(desired.get("spread_all")) and desired.get("nodes") == 0
 
 
-def is_as_wanted(running: Running) -> bool:
-    """Nothing failed or waits, and as many replicas are ready as are wanted at least."""
-    return not problems(running) and not _is_for_nobody(running) and running["ready"] >= _least(running)
+def is_as_desired(running: Running) -> bool:
+    """Whether no load failed or waits, and at least the minimum of replicas is ready."""
+    return not problems(running) and not _matches_no_node(running) and running["ready"] >= _minimum(running)
