@@ -172,7 +172,7 @@ def api_options(command: Command) -> Command:
     """The same for a command that also works without a running frontend."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
-    @click.option("--url", default=None, help="Frontend address. [CORRAL_URL]")
+    @click.option("--url", default=None, metavar="URL", help="Frontend address. [CORRAL_URL]")
     @click.option(
         "--data-dir",
         type=click.Path(path_type=Path),

@@ -125,7 +125,10 @@ def artifacts_group(
     allow_source_builds: bool,
     limit_rate: int | None,
 ) -> None:
-    """Download, inspect, verify and prune artifacts on this machine.
+    """Download, inspect, verify and prune local artifacts.
+
+    Works on this machine only, without a cluster: to prepare a machine that has no network, or to find out why an
+    install fails.
 
     The settings of a worker on this machine (registry mirrors, logins, hosts, rate), from CORRAL_... variables or the
     settings file, apply here too.
@@ -310,7 +313,9 @@ def pull(
     memory: int | None,
     as_json: bool,
 ) -> None:
-    """Download a backend by name or location and make it the current version.
+    """Download a backend and make it the current version.
+
+    WHAT is the name of a backend in a gallery, or a location.
 
     A location is an image (quay.io/owner/name:tag), https://..., pypi://package==version, hf://owner/repo/file,
     s3://bucket/key, or a path.
@@ -380,7 +385,9 @@ def inspect(
     memory: int | None,
     as_json: bool,
 ) -> None:
-    """Show what a name or location resolves to, without downloading it."""
+    """Show what a name or location resolves to.
+
+    Downloads only the metadata."""
     reference = _reference(what)
     if model and reference is None:
         query = ModelQuery(name=what, capability=capability, variant=variant, memory_bytes=memory)

@@ -16,7 +16,9 @@ from corral.cli.display.output import print_json, print_table, show_time
     "--since", default=None, metavar="AGE|TIME", help="Only entries since then: 2h, 7d or 2030-01-31T12:00:00Z."
 )
 def audit_command(api: Api, limit: int, since: str | None) -> None:
-    """Show the audit log: changes and denied requests, newest first."""
+    """Show the audit log: changes and denied requests.
+
+    Newest entries first."""
     query = {"limit": str(limit)} | ({"since": since} if since else {})
     entries = api.call("GET", "api", "audit", query=query)
     if api.as_json:

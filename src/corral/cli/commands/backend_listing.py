@@ -17,7 +17,7 @@ from corral.core.sizes import format_bytes
 @click.option("--tag", default="", help="Only backends with this tag.")
 @click.option("--everything", is_flag=True, help="Also list the builds of each family, and development builds.")
 def list_available(api: Api, name: str | None, term: str, tag: str, everything: bool) -> None:
-    """List the backends of the galleries; with NAME, the build for each node.
+    """List backends to install; with NAME, the build per node.
 
     SIZE is the approximate disk space according to the gallery. A download is smaller when it is compressed or when the
     node already has parts of it. `corral artifacts list` shows the size on disk."""

@@ -32,7 +32,9 @@ EXIT_CODES = (
 
 @click.group("backends")
 def backends_group() -> None:
-    """Install, upgrade, roll back and delete backends on all nodes."""
+    """Install, upgrade, roll back and delete backends.
+
+    Changes apply to all nodes unless --node or --selector is given. Each change is an operation; see `corral ops`."""
 
 
 def target_options(command: Command) -> Command:
@@ -74,7 +76,9 @@ def find_labelled(api: Api, selector: dict[str, str]) -> list[str]:
 
 
 def waiting_options(command: Command) -> Command:
-    @click.option("--wait/--no-wait", "wait", default=True, help="Wait for completion and show progress.")
+    @click.option(
+        "--wait/--no-wait", "wait", default=True, show_default=True, help="Wait for completion and show progress."
+    )
     @click.option("--timeout", default=None, metavar="DURATION", help="Maximum waiting time: 90s, 15m.")
     @wraps(command)
     def wrapped(*args: Any, timeout: str | None, **options: Any) -> Any:

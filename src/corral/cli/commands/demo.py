@@ -48,9 +48,9 @@ REBUILT_WITHIN_S = 120.0
     help="Keep running at the end until a key is pressed. Default: only on a terminal.",
 )
 def demo_command(data_dir: Path | None, keep: bool | None) -> None:
-    """Show Corral with three workers on this machine, in about a minute.
+    """Show Corral on this machine in about a minute.
 
-    Installs a backend on three workers, runs a model on two of them, and kills one of those."""
+    Starts three workers, installs a backend on them, runs a model on two of them, and kills one of those."""
     configure_logs(level="warning", format="auto", role="demo")
     directory = (data_dir or data_home() / "demo").expanduser().absolute()
     stay = sys.stdin.isatty() if keep is None else keep

@@ -108,7 +108,7 @@ def _pending_notes(model: dict[str, Any]) -> list[str]:
 @click.argument("term", required=False, default="")
 @click.option("--limit", type=click.IntRange(1, 5000), default=50, show_default=True, help="Maximum number of models.")
 def list_available(api: Api, term: str, limit: int) -> None:
-    """List the models of the galleries; with TERM, only matching ones.
+    """List models to install; with TERM, only matching ones.
 
     TERM is searched for in names, descriptions and tags."""
     page = api.call(
@@ -164,7 +164,7 @@ def install_models(
     replace: bool,
     force: bool,
 ) -> None:
-    """Install models from a gallery, a weights file or a configuration.
+    """Install models from a gallery, weights or configuration.
 
     NAMES are models of a gallery, or locations of weights (hf://owner/repository/file.gguf). Configurations of your own
     are installed with --file or --directory.
@@ -393,7 +393,7 @@ def delete_model(api: Api, model: str, yes: bool) -> None:
 @client_command
 @click.argument("model")
 @click.option("--node", default="", help="Load it on this node (name or id), even if other nodes serve it.")
-@click.option("--wait/--no-wait", default=True, help="Wait for completion and show progress.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait for completion and show progress.")
 @click.option("--timeout", "within_s", type=click.FloatRange(0), default=LOAD_WITHIN_S, show_default=True,
               metavar="SECONDS", help="Maximum waiting time. The load continues after that.")  # fmt: skip
 def load_model(api: Api, model: str, node: str, wait: bool, within_s: float) -> None:
@@ -430,7 +430,7 @@ def load_model(api: Api, model: str, node: str, wait: bool, within_s: float) -> 
 @models_group.command("unload")
 @client_command
 @click.argument("model")
-@click.option("--wait/--no-wait", default=True, help="Wait until its processes have stopped.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until its processes have stopped.")
 def unload_model(api: Api, model: str, wait: bool) -> None:
     """Stop all replicas of a model. The next request loads it again."""
     name = _served_name(api, model)

@@ -17,7 +17,9 @@ JUST_SEEN_S = 30.0
 
 @click.group("nodes")
 def nodes_group() -> None:
-    """List, approve, drain, label and remove nodes."""
+    """List, approve, drain, label and remove nodes.
+
+    NODE is a node's name, its id, or the first characters of its id."""
 
 
 def _used(available: int | None, total: int | None) -> str:
@@ -93,7 +95,7 @@ def list_nodes(api: Api) -> None:
 @client_command
 @click.argument("node")
 def show_node(api: Api, node: str) -> None:
-    """Show all details of a node. NODE is a name or an id."""
+    """Show all details of a node."""
     found = api.find_node(node)
     replicas = api.call("GET", "api", "nodes", found["id"], "models")
     if api.as_json:

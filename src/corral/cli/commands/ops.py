@@ -229,7 +229,9 @@ def cancel_operation(api: Api, operation: str) -> None:
 @client_command
 @click.argument("operation")
 @click.option("--node", default=None, help="Only this node (name or id).")
-@click.option("--wait/--no-wait", "wait", default=True, help="Wait for completion and show progress.")
+@click.option(
+    "--wait/--no-wait", "wait", default=True, show_default=True, help="Wait for completion and show progress."
+)
 def retry_operation(api: Api, operation: str, node: str | None, wait: bool) -> None:
     """Retry failed nodes now, with a fresh number of attempts."""
     operation_id = find_operation(api, operation)

@@ -48,7 +48,7 @@ JOINED = ("node.registered", "node.returned")
 @click.command("up")
 @settings_options(UpSettings)
 def up_command(**flags: Any) -> None:
-    """Run everything on this machine: bus, frontend, web UI, one worker.
+    """Run the message bus, frontend, web UI and a worker here.
 
     Set other settings of the frontend or the worker (see `corral frontend --help` and `corral worker --help`) with
     their CORRAL_... variables, or in the tables [frontend] and [worker] of the settings file."""
