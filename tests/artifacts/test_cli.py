@@ -54,7 +54,7 @@ def test_a_failure_says_what_stood_in_the_way_and_exits_non_zero(registry: FakeR
     for command in ("pull", "inspect"):
         assert "No gallery has a backend named nonsense. `corral" in corral(command, "nonsense", fails=True)
         assert "Did you mean llama-cpp?" in corral(command, "llama-ccp", fails=True)
-        assert "There is a model of that name: add --model." in corral(command, "smollm2", fails=True)
+        assert "A model has that name: add --model." in corral(command, "smollm2", fails=True)
     assert "with --capability" in corral("pull", "vllm", fails=True)
     assert "vllm has no variant for default" in corral("inspect", "vllm", fails=True)
     assert "is what was asked for" in corral(
@@ -120,7 +120,7 @@ def test_weights_are_pulled_by_location(registry: FakeRegistry, corral: Any, dat
 
 def test_damage_is_told_with_its_remedy_and_repaired(registry: FakeRegistry, corral: Any) -> None:
     pulled = corral("pull", registry.push(image(b"1")), "--name", "demo", "--json")
-    assert "2 files, all as they were unpacked" in corral("verify")
+    assert "2 files, all intact" in corral("verify")
     (Path(pulled["path"]) / "app").unlink()
     told = corral("verify", fails=True)
     assert "app: is gone" in told
@@ -225,5 +225,5 @@ def test_the_age_of_a_gallerys_copy_is_shown(registry: FakeRegistry, corral: Any
     del registry.pages["/index.yaml"]
     told = corral(*gallery, "list", "--available")
     assert "gallery ours: " in told
-    assert "shown from a copy" in told
+    assert "showing a copy" in told
     assert "ours@mine" in told

@@ -85,7 +85,7 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     listed = shell.run("backends", "list").splitlines()
     assert [line.split()[:3] for line in listed[1:]] == [["echo", "one", "1.0"], ["echo", "two", "1.0"]]
     assert shell.json("backends", "list") == admin.call("GET", "/api/fleet/backends").json()
-    assert shell.run("backends", "upgrades") == "Everything is up to date.\n"
+    assert shell.run("backends", "upgrades") == "All backends are up to date.\n"
     policies = shell.json("backends", "policies")
     assert [(policy["backend"], policy["ensure"]) for policy in policies] == [("echo", "present")]
     assert "everywhere" in shell.run("backends", "policies")
@@ -99,13 +99,13 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     ended = shell.json("backends", "upgrade", "--all")
     assert ended["state"] == "completed"
     assert {node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]} == {second}
-    assert "rollback echo: done (1 machine)" in shell.run("backends", "rollback", "echo", "--node", "two")
+    assert "rollback echo: done (1 node)" in shell.run("backends", "rollback", "echo", "--node", "two")
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": second, "two": first}
-    assert "rolled back on two and held there" in shell.run("backends", "upgrades")
+    assert "not upgraded on two, where it was rolled back" in shell.run("backends", "upgrades")
     held = shell.run("backends", "upgrade", "--all")
-    assert "Nothing is newer but what was rolled back." in held
-    assert "`corral backends upgrade echo` takes the newest again" in held
+    assert "No upgrades, except versions that were rolled back." in held
+    assert "`corral backends upgrade echo` installs the newest version" in held
     third = fleet.offer_image("echo", localai_files("3"), version="3.0")
     listed = shell.run("backends", "upgrades", "--check")
     assert "3.0" in listed
@@ -130,13 +130,13 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": third, "two": third}, "who names it means it"
     assert "delete echo: done (2 machines)" in shell.run("backends", "delete", "echo", "--yes")
-    assert "no machine has" in shell.run("backends", "list").lower()
+    assert "no node has" in shell.run("backends", "list").lower()
     choice = shell.run("ops", "show", "echo", code=1).splitlines()
     assert choice[0].split() == ["OPERATION", "KIND", "BACKEND", "ASKED", "(UTC)", "STATE"]
     past = shell.json("ops", "history")["operations"]
     told = [(row["jobID"], row["verb"], "echo", row["outcome"]) for row in past]
     assert [(row[0], row[1], row[2], row[5]) for row in map(str.split, choice[1:-1])] == told
-    assert choice[-1] == f"corral: 'echo' fits {len(told)} operations; give the id of yours, or its beginning"
+    assert choice[-1] == f"corral: 'echo' matches {len(told)} operations; give the id of one of them"
     assert shell.run("ops", "show", "Echo", code=1).splitlines()[:-1] == choice[:-1], "in whatever case it was typed"
 
     history = shell.run("ops", "history")
@@ -156,9 +156,9 @@ def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: OperationFl
     shell.run("backends", "install", "mine", "--uri", str(source))
     for words in (["upgrades"], ["upgrade", "--all"]):
         told = shell.run("backends", *words)
-        assert "Everything is up to date" not in told
+        assert "All backends are up to date" not in told
         assert f"mine: cannot be checked on one: neither its gallery nor {source} tells" in told
-        assert "`corral backends upgrade mine` fetches what is there now" in told
+        assert "`corral backends upgrade mine` installs the version available now" in told
 
 
 def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
@@ -167,10 +167,10 @@ def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
     shell.run("backends", "install", "--uri", "oci://127.0.0.1:9/x:1", "--name", "x", code=1)
     told = shell.run("backends", "install", "--uri", "oci://127.0.0.1:9/x:1", "--name", "a/x", code=2)
     assert "without / and @" in told
-    assert "there is no policy 'x'" in shell.run("backends", "policies", "--end", "x", code=1)
+    assert "no policy 'x'" in shell.run("backends", "policies", "--end", "x", code=1)
     assert "No gallery has a backend named nothing" in shell.run("backends", "install", "nothing", code=1)
     assert "did you mean one?" in shell.run("backends", "install", "echo", "--node", "onee", code=1)
-    assert "there is no operation" in shell.run("ops", "show", "abc", code=1)
+    assert "no operation 'abc'" in shell.run("ops", "show", "abc", code=1)
     assert "nothing is under way" in shell.run("ops", "watch", code=1)
     nowhere = Shell("http://127.0.0.1:9")
     assert "cannot reach" in nowhere.run("backends", "list", code=3)
@@ -184,7 +184,7 @@ def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
         ("one of your own with --uri", "backends install mine --uri quay.io/a/b --name other"),
         ("go with --uri", "backends install echo --alias x"),
         ("do not go together", "backends install echo --node one --selector a=b"),
-        ("every machine", "backends install echo --all --node one"),
+        ("--all cannot be combined", "backends install echo --all --node one"),
         ("is not a selector", "backends install echo --selector fast"),
         ("say what to upgrade", "backends upgrade"),
         ("add --yes", "backends delete echo"),
@@ -214,8 +214,8 @@ def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: OperationFl
     admin.wait_for_status("away", "offline")
     told = shell.run("backends", "install", "echo", code=4)
     assert "here: done" in told
-    assert "away: away; it is done when it is back" in told
-    assert "The rest follows by itself. Follow it: corral ops watch" in told
+    assert "away: offline; continues when the node is back" in told
+    assert "Remaining nodes will be retried automatically. Follow it: corral ops watch" in told
     assert "waiting for away (away)" in shell.run("ops", "list")
     listed = [line.split() for line in shell.run("backends", "list").splitlines()]
     assert ["echo", "away", "-", "-", "install", "pending;"] in [line[:6] for line in listed]
@@ -308,7 +308,7 @@ def test_a_time_limit_ends_the_wait_and_nothing_else(fleet: OperationFleet, slow
     offer_large(fleet, slow)
     _, shell = start(fleet, "one")
     told = shell.run("backends", "install", "large", "--timeout", "2s", code=4)
-    assert "Not over after 2 s" in told
+    assert "Still running after 2 s" in told
     job = shell.json("ops", "list")["operations"][0]["jobID"]
     watching = shell.start("ops", "watch", job)
     assert watching.stdout is not None
@@ -325,7 +325,7 @@ def test_no_wait_only_asks(fleet: OperationFleet) -> None:
     job = shell.json("backends", "install", "echo", "--no-wait")["jobID"]
     assert fleet.wait_for_operation(job)["state"] == "completed"
     told = shell.run("backends", "delete", "echo", "--yes", "--no-wait")
-    assert told.startswith("Asked for: operation ")
+    assert told.startswith("Started operation ")
     fleet.wait_for_operation(told.split()[3].rstrip("."))
 
 

@@ -135,7 +135,7 @@ def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
     if url is not None:
         url = _checked(url)
     if key is not None and not (key.isascii() and key.isprintable()):
-        raise InvalidInput("CORRAL_API_KEY contains a line break or another character that no API key has")
+        raise InvalidInput("CORRAL_API_KEY: contains a line break or another character that no API key has")
     directory = local_data_dir(data_dir)
     local_url, local_key = _local(directory)
     if url is None or url == local_url:

@@ -129,7 +129,7 @@ class Chat:
     def converse(self) -> None:
         self._check_model()
         click.echo(
-            f"Chatting with {clean(self.model)}. Ctrl-C stops an answer, Ctrl-D or /exit ends the conversation.",
+            f"Chatting with {clean(self.model)}. Ctrl-C stops an answer, /exit or Ctrl-D ends the chat.",
             err=True,
         )
         _prepare_line_editing()

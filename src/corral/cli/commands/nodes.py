@@ -69,7 +69,7 @@ def list_nodes(api: Api) -> None:
     if not nodes:
         click.echo(f"No nodes yet. `{command('join-command')}` prints the command that adds one.")
         return
-    columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "REPLICAS", "SEEN", "ID", "NOTE")
+    columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "MODELS", "SEEN", "ID", "NOTE")
     print_table(
         columns,
         [

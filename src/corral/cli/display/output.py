@@ -12,7 +12,7 @@ import click
 from corral.cli.program_name import as_called
 from corral.core.durations import format_age
 
-NARROWEST = 6
+NARROWEST = 5
 
 
 def print_json(value: Any) -> None:
