@@ -85,7 +85,7 @@ def test_a_log_shows_every_phase_and_no_bar(registry: FakeRegistry, corral: Any)
     told = corral("pull", registry.push(image(b"1")), "--name", "demo").splitlines()
     assert [line.split()[1] for line in told if line.startswith("demo: ")][:2] == ["resolving", "downloading"]
     assert told[-3] == "demo: ready"
-    assert told[-1].startswith("in /")
+    assert told[-1].startswith("installed in /")
 
 
 def test_names_are_looked_up_in_the_shipped_gallery_and_in_given_ones(
@@ -125,7 +125,7 @@ def test_damage_is_told_with_its_remedy_and_repaired(registry: FakeRegistry, cor
     told = corral("verify", fails=True)
     assert "app: is gone" in told
     assert "corral artifacts verify demo --repair" in told
-    assert "all as they were unpacked" in corral("verify", "demo", "--repair")
+    assert "all intact" in corral("verify", "demo", "--repair")
     assert "is not installed here" in corral("verify", "nothing", fails=True)
     (Path(pulled["path"]) / "app").unlink()
     corral("pull", registry.push(image(b"1")), "--name", "demo", "--force")
@@ -215,7 +215,7 @@ def test_a_local_source_is_found_again_from_everywhere(
     corral("pull", "./mine")
     monkeypatch.chdir("/")
     (Path(pulled["path"]) / "run.sh").unlink()
-    assert "all as they were unpacked" in corral("verify", "mine", "--repair")
+    assert "all intact" in corral("verify", "mine", "--repair")
 
 
 def test_the_age_of_a_gallerys_copy_is_shown(registry: FakeRegistry, corral: Any) -> None:

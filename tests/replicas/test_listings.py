@@ -28,7 +28,7 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     herd.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
     scaled = cli(admin, "models", "scale", "tiny", "2")
-    assert "1 of 2 fit now; no node can take it; w1: it runs 1 of this model already" in scaled.stdout, scaled.stderr
+    assert "Only 1 of 2 can be placed now: no node can take it; w1: it runs 1 of this model already" in scaled.stdout, scaled.stderr
     herd.wait_for_ready("tiny", 1)
 
     def waits() -> bool:
@@ -60,7 +60,7 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     assert (herd.replicas("tiny"), herd.engines("w1")) == ([], []), "it has happened when it is said"
     nowhere = cli(admin, "models", "scale", "tiny", "--everywhere", "--selector", "tier=fast").stdout
     assert "No node can run it now: no healthy machine has the labels tier=fast" in nowhere
-    assert "no healthy one is such" in cli(admin, "models", "list").stdout
+    assert "no healthy node matches its selector" in cli(admin, "models", "list").stdout
     assert "no healthy machine has the labels tier=fast" in cli(admin, "why", "tiny").stdout
 
 

@@ -227,7 +227,7 @@ def _warn_of_config(model: dict[str, Any]) -> None:
         click.echo(clean(warning), err=True)
     if model["unknown_fields"]:
         names = ", ".join(clean(name) for name in model["unknown_fields"])
-        click.echo(f"unknown fields, kept but ignored: {names}", err=True)
+        click.echo(f"fields unknown to Corral, kept: {names}", err=True)
 
 
 def _print_next_step(api: Api, model: dict[str, Any]) -> None:
