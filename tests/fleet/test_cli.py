@@ -179,15 +179,15 @@ def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("say what to install", "backends install"),
-        ("--uri needs a NAME", "backends install --uri quay.io/a/b"),
-        ("one of your own with --uri", "backends install mine --uri quay.io/a/b --name other"),
-        ("go with --uri", "backends install echo --alias x"),
-        ("do not go together", "backends install echo --node one --selector a=b"),
+        ("nothing to install", "backends install"),
+        ("--uri requires a NAME", "backends install --uri quay.io/a/b"),
+        ("or a NAME and --uri", "backends install mine --uri quay.io/a/b --name other"),
+        ("require --uri", "backends install echo --alias x"),
+        ("cannot be combined", "backends install echo --node one --selector a=b"),
         ("--all cannot be combined", "backends install echo --all --node one"),
         ("is not a selector", "backends install echo --selector fast"),
-        ("say what to upgrade", "backends upgrade"),
-        ("add --yes", "backends delete echo"),
+        ("nothing to upgrade", "backends upgrade"),
+        ("pass --yes", "backends delete echo"),
         ("--timeout", "backends install echo --timeout soon"),
     ],
 )
