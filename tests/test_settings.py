@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from corral.artifacts.references import DOCKER_HUB
+from corral.cli.main import cli
 from corral.core.errors import InvalidSetting
 from corral.settings.reading import environment_names, find_unknown_variables, load_settings
 from corral.settings.roles import FrontendSettings, RoleSettings, UpSettings, WorkerSettings
@@ -300,3 +302,10 @@ def test_a_credential_that_would_expire_at_once_is_rejected() -> None:
 def test_downloads_without_a_digest_can_be_forbidden() -> None:
     assert not artifact_settings(load(), {}).require_digest
     assert artifact_settings(load({"require_digest": "true"}), {}).require_digest
+
+
+def test_a_size_may_have_a_unit_and_the_help_shows_its_default_with_one() -> None:
+    settings = load_settings(FrontendSettings, flags={"request_limit_bytes": "64MiB"}, environ={})
+    assert settings.request_limit_bytes == 64 << 20
+    shown = " ".join(CliRunner().invoke(cli, ["frontend", "--help"]).output.split())
+    assert "for example `64MiB`. Default: 32.0 MiB. [CORRAL_REQUEST_LIMIT]" in shown

@@ -28,7 +28,9 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     herd.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
     scaled = cli(admin, "models", "scale", "tiny", "2")
-    assert "Only 1 of 2 can be placed now: no node can take it; w1: it runs 1 of this model already" in scaled.stdout, scaled.stderr
+    assert "Only 1 of 2 can be placed now: no node can take it; w1: it runs 1 of this model already" in scaled.stdout, (
+        scaled.stderr
+    )
     herd.wait_for_ready("tiny", 1)
 
     def waits() -> bool:

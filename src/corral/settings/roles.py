@@ -171,8 +171,8 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """Directory of weights and model configurations on this machine. Default: models in the data directory."""
     model_load_wait_s: Annotated[Duration, LocalAiName("LOCALAI_MODEL_LOAD_WAIT")] = 60.0
     """How long a request waits for its model to load before it is rejected with 503."""
-    request_limit_bytes: Annotated[int, Field(ge=1024)] = 32 << 20
-    """Maximum body size of a request to the OpenAI API (prompts, images, audio)."""
+    request_limit_bytes: Annotated[int, Field(ge=1024), BeforeValidator(read_size)] = 32 << 20
+    """Maximum body size of a request to the OpenAI API (prompts, images, audio), for example `64MiB`."""
     requests_per_replica: Annotated[int, Field(ge=1)] = 512
     """Maximum open requests per replica, if the replica does not report its own limit."""
     queue_limit: Annotated[int, Field(ge=0)] = 1000
@@ -214,7 +214,7 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """The same as a YAML file."""
     shared_models: bool = False
     """All nodes share one models directory: weights are not copied, and no disk space is reserved for them."""
-    body_limit_bytes: Annotated[int, Field(ge=1024)] = 1 << 20
+    body_limit_bytes: Annotated[int, Field(ge=1024), BeforeValidator(read_size)] = 1 << 20
     """Maximum body size of an admin API request."""
     connections: Annotated[int | None, Field(ge=16)] = None
     """Maximum client connections per frontend process. Default and upper limit: half of the open files that the system

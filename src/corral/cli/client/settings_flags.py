@@ -10,6 +10,7 @@ from pydantic_core import PydanticUndefined
 
 from corral.core.backends.gallery_addresses import GalleryAddress
 from corral.core.durations import format_duration
+from corral.core.sizes import format_bytes
 from corral.settings.reading import (
     environment_names,
     find_unknown_variables,
@@ -29,7 +30,8 @@ def settings_options(cls: type[RoleSettings]) -> Callable[[Command], Command]:
         for field, info in reversed(cls.model_fields.items()):
             flag = "--" + setting_key(field).replace("_", "-")
             names = ", ".join(environment_names(field, info))
-            shown = "" if info.default in (None, PydanticUndefined, "") else f" Default: {_show(info.default, field)}."
+            default = info.get_default(call_default_factory=True, validated_data={})
+            shown = "" if default in (None, PydanticUndefined, "") else f" Default: {_show(default, field)}."
             help_text = f"{info.description}{shown} [{names}]"
             if info.annotation is bool:
                 declaration = f"{flag}/--no-{flag.removeprefix('--')}"
@@ -55,8 +57,12 @@ def _show(default: Any, field: str) -> str:
         return ", ".join(_show(part, "") for part in default) or "none"
     if isinstance(default, dict):
         return ",".join(f"{key}={value}" for key, value in default.items()) or "none"
+    if isinstance(default, Path):
+        return str(default).replace(str(Path.home()), "~", 1)
     if isinstance(default, GalleryAddress):
         return f"{default.name}={default.url}"
+    if field.endswith("_bytes"):
+        return format_bytes(default)
     return format_duration(default) if field.endswith("_s") else str(default)
 
 

@@ -1,4 +1,4 @@
-"""`corral doctor`: checks this machine and says how to fix what it finds."""
+"""`corral doctor`: checks this machine and advises how to fix problems."""
 
 import sys
 from collections.abc import Callable, Sequence
