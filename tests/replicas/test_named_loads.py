@@ -73,7 +73,7 @@ def test_a_node_that_cannot_take_it_is_refused_with_the_reason_and_nothing_stays
 
 
 @pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
-def test_why_finds_out_by_itself_what_is_asked_about(herd: Herd) -> None:
+def test_why_finds_out_what_a_name_stands_for(herd: Herd) -> None:
     admin = herd.start_frontend()
     start_echo_worker(herd, "stable")
     start_echo_worker(herd, "both")
@@ -90,4 +90,4 @@ def test_why_finds_out_by_itself_what_is_asked_about(herd: Herd) -> None:
     assert why(request) == why("request", request)
     assert "'both' is the name of a model and node; use `corral why model both` or" in why("both")
     assert "Did you mean horse?" in why("hoarse")
-    assert "Write `corral why model NAME`, `corral why node NAME`, `corral why request ID`" in why("zzz")
+    assert "Use `corral why model NAME`, `corral why node NAME`, `corral why request ID`" in why("zzz")
