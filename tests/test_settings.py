@@ -1,11 +1,13 @@
-"""Settings: where they come from, and how a wrong one is named."""
+"""Settings: their sources and precedence, and the errors about invalid ones."""
 
 import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from corral.artifacts.references import DOCKER_HUB
+from corral.cli.main import cli
 from corral.core.errors import InvalidSetting
 from corral.settings.reading import environment_names, find_unknown_variables, load_settings
 from corral.settings.roles import FrontendSettings, RoleSettings, UpSettings, WorkerSettings
@@ -36,7 +38,7 @@ def test_localais_time_outs_of_backends_are_read_by_their_names(variable: str, f
             read({variable: wrong})
 
 
-def test_flags_go_before_environment_before_file_before_default(tmp_path: Path) -> None:
+def test_flags_override_the_environment_the_file_and_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "corral.toml"
     file.write_text('[worker]\nname = "file"\ndrain_timeout = "7s"\nhost = "file"\n')
     environ = {"CORRAL_NAME": "environment", "CORRAL_HOST": "environment"}
@@ -68,7 +70,7 @@ def test_localai_names_are_accepted(name: str, value: str, field: str, expected:
     assert getattr(load(environ={name: value}), field) == expected
 
 
-def test_corrals_own_name_goes_before_localais() -> None:
+def test_corrals_own_name_overrides_localais() -> None:
     settings = load(environ={"LOCALAI_NODE_NAME": "theirs", "CORRAL_NAME": "ours"})
     assert settings.name == "ours"
 
@@ -100,7 +102,7 @@ def test_corrals_own_name_goes_before_localais() -> None:
         ("LOCALAI_SERVE_ADDR", "0.0.0.0:none", "whole number"),
         ("CORRAL_TRUSTED_HOSTS", "10.0.0.0/99", "neither a host nor a network"),
         ("CORRAL_REGISTRY_MIRRORS", "quay.io", "quay.io=mirror.lan"),
-        ("CORRAL_REGISTRY_MIRRORS", "quay.io=https://mirror.lan", "not a registry's host"),
+        ("CORRAL_REGISTRY_MIRRORS", "quay.io=https://mirror.lan", "not a registry host"),
         ("CORRAL_REGISTRY_LOGINS", "quay.io=robot", "quay.io=robot:secret"),
         ("CORRAL_DOWNLOAD_RATE", "fast", "not a size"),
         ("CORRAL_DOWNLOAD_RATE", "1", "1024"),
@@ -119,7 +121,7 @@ def test_a_wrong_value_stops_the_start_and_names_the_setting(name: str, value: s
         ({"heartbeat_interval_s": "100", "suspect_after_s": "10s"}, "suspect_after"),
         ({"suspect_after_s": "60s", "offline_after_s": "30s"}, "offline_after"),
         ({"data_dir": ""}, "--data-dir: is empty"),
-        ({"listen": "127.0.0.1:0"}, "--listen: .* no port"),
+        ({"listen": "127.0.0.1:0"}, "--listen: .* no fixed port"),
     ],
 )
 def test_values_that_contradict_each_other_stop_the_start(flags: dict[str, str], words: str) -> None:
@@ -130,7 +132,7 @@ def test_values_that_contradict_each_other_stop_the_start(flags: dict[str, str],
 def test_a_misspelt_table_in_the_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "corral.toml"
     file.write_text('[wroker]\nname = "x"\n')
-    with pytest.raises(InvalidSetting, match=r"no table \[wroker\]"):
+    with pytest.raises(InvalidSetting, match=r"unknown table \[wroker\]"):
         load(file=file)
 
 
@@ -168,7 +170,7 @@ def test_a_secret_may_come_from_a_file_and_is_never_printed(tmp_path: Path) -> N
     assert "s3cret" not in repr(settings)
 
 
-def test_where_backends_come_from_is_told_by_settings(tmp_path: Path) -> None:
+def test_the_sources_of_backends_are_set_by_settings(tmp_path: Path) -> None:
     file = tmp_path / "corral.toml"
     mirrors = '"docker.io" = ["one.lan:5000", "two.lan"], "quay.io" = "one.lan:5000"'
     file.write_text(f"[worker]\nregistry_mirrors = {{{mirrors}}}\n")
@@ -186,7 +188,7 @@ def test_where_backends_come_from_is_told_by_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.role)
-def test_every_setting_has_a_text_for_people_and_a_name_of_ours(role: type[RoleSettings]) -> None:
+def test_every_setting_has_a_help_text_and_a_name_of_corrals_own(role: type[RoleSettings]) -> None:
     for field, info in role.model_fields.items():
         assert info.description, f"{role.__name__}.{field} has no docstring"
         assert environment_names(field, info)[0].startswith("CORRAL_")
@@ -206,7 +208,7 @@ def test_split_host_port(text: str, expected: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:port", "host:99999", "host:-1"])
-def test_what_is_not_an_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not an address"):
         split_host_port(text)
 
@@ -241,12 +243,12 @@ def test_an_address_is_shown_without_its_password(who: str) -> None:
         ("CORRAL_SOMETHING_ELSE_ENTIRELY", None),
     ],
 )
-def test_a_variable_that_means_nothing_is_found_with_the_name_it_was_meant_to_be(name: str, near: str | None) -> None:
+def test_an_unknown_variable_is_found_with_the_most_similar_name(name: str, near: str | None) -> None:
     known = {"CORRAL_TOKEN_FILE": "x", "CORRAL_URL": "x", "CORRAL_JOIN_TOKEN_FILE": "x", "PATH": "x"}
     assert find_unknown_variables({**known, name: "x"}) == {name: near}
 
 
-def test_the_join_token_has_a_name_of_its_own_and_may_be_a_file(tmp_path: Path) -> None:
+def test_the_join_token_has_its_own_name_and_may_be_a_file(tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text("s3cret\n")
     for settings in (
@@ -261,7 +263,7 @@ def test_the_join_token_has_a_name_of_its_own_and_may_be_a_file(tmp_path: Path) 
         load({"token_file": "/nonexistent"})
 
 
-def test_no_word_of_the_validator_reaches_a_person() -> None:
+def test_no_message_of_the_validator_reaches_the_user() -> None:
     wrong = {
         "CORRAL_PORT": "x",
         "CORRAL_LOG_LEVEL": "loud",
@@ -284,7 +286,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "corral"
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.__name__)
-def test_every_setting_is_read_by_somebody(role: type[RoleSettings]) -> None:
+def test_every_setting_is_used(role: type[RoleSettings]) -> None:
     """A setting that nobody reads is a promise nobody keeps."""
     parts = (path for path in SOURCE.rglob("*.py") if path.name != "roles.py")
     text = "\n".join(path.read_text() for path in parts)
@@ -292,11 +294,18 @@ def test_every_setting_is_read_by_somebody(role: type[RoleSettings]) -> None:
     assert sorted(set(role.model_fields) - read) == []
 
 
-def test_a_credential_that_would_be_void_at_once_is_refused() -> None:
+def test_a_credential_that_would_expire_at_once_is_rejected() -> None:
     with pytest.raises(InvalidSetting, match="CORRAL_WORKER_JWT_TTL: must be at least 1"):
         load_settings(FrontendSettings, flags={}, environ={"CORRAL_WORKER_JWT_TTL": "0.5s"})
 
 
-def test_downloads_without_a_digest_can_be_switched_off() -> None:
+def test_downloads_without_a_digest_can_be_forbidden() -> None:
     assert not artifact_settings(load(), {}).require_digest
     assert artifact_settings(load({"require_digest": "true"}), {}).require_digest
+
+
+def test_a_size_may_have_a_unit_and_the_help_shows_its_default_with_one() -> None:
+    settings = load_settings(FrontendSettings, flags={"request_limit_bytes": "64MiB"}, environ={})
+    assert settings.request_limit_bytes == 64 << 20
+    shown = " ".join(CliRunner().invoke(cli, ["frontend", "--help"]).output.split())
+    assert "for example `64MiB`. Default: 32.0 MiB. [CORRAL_REQUEST_LIMIT]" in shown

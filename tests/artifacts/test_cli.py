@@ -54,7 +54,7 @@ def test_a_failure_says_what_stood_in_the_way_and_exits_non_zero(registry: FakeR
     for command in ("pull", "inspect"):
         assert "No gallery has a backend named nonsense. `corral" in corral(command, "nonsense", fails=True)
         assert "Did you mean llama-cpp?" in corral(command, "llama-ccp", fails=True)
-        assert "There is a model of that name: add --model." in corral(command, "smollm2", fails=True)
+        assert "A model has that name: add --model." in corral(command, "smollm2", fails=True)
     assert "with --capability" in corral("pull", "vllm", fails=True)
     assert "vllm has no variant for default" in corral("inspect", "vllm", fails=True)
     assert "is what was asked for" in corral(
@@ -85,7 +85,7 @@ def test_a_log_shows_every_phase_and_no_bar(registry: FakeRegistry, corral: Any)
     told = corral("pull", registry.push(image(b"1")), "--name", "demo").splitlines()
     assert [line.split()[1] for line in told if line.startswith("demo: ")][:2] == ["resolving", "downloading"]
     assert told[-3] == "demo: ready"
-    assert told[-1].startswith("in /")
+    assert told[-1].startswith("installed in /")
 
 
 def test_names_are_looked_up_in_the_shipped_gallery_and_in_given_ones(
@@ -120,12 +120,12 @@ def test_weights_are_pulled_by_location(registry: FakeRegistry, corral: Any, dat
 
 def test_damage_is_told_with_its_remedy_and_repaired(registry: FakeRegistry, corral: Any) -> None:
     pulled = corral("pull", registry.push(image(b"1")), "--name", "demo", "--json")
-    assert "2 files, all as they were unpacked" in corral("verify")
+    assert "2 files, all intact" in corral("verify")
     (Path(pulled["path"]) / "app").unlink()
     told = corral("verify", fails=True)
     assert "app: is gone" in told
     assert "corral artifacts verify demo --repair" in told
-    assert "all as they were unpacked" in corral("verify", "demo", "--repair")
+    assert "all intact" in corral("verify", "demo", "--repair")
     assert "is not installed here" in corral("verify", "nothing", fails=True)
     (Path(pulled["path"]) / "app").unlink()
     corral("pull", registry.push(image(b"1")), "--name", "demo", "--force")
@@ -215,7 +215,7 @@ def test_a_local_source_is_found_again_from_everywhere(
     corral("pull", "./mine")
     monkeypatch.chdir("/")
     (Path(pulled["path"]) / "run.sh").unlink()
-    assert "all as they were unpacked" in corral("verify", "mine", "--repair")
+    assert "all intact" in corral("verify", "mine", "--repair")
 
 
 def test_the_age_of_a_gallerys_copy_is_shown(registry: FakeRegistry, corral: Any) -> None:
@@ -225,5 +225,5 @@ def test_the_age_of_a_gallerys_copy_is_shown(registry: FakeRegistry, corral: Any
     del registry.pages["/index.yaml"]
     told = corral(*gallery, "list", "--available")
     assert "gallery ours: " in told
-    assert "shown from a copy" in told
+    assert "showing a copy" in told
     assert "ours@mine" in told

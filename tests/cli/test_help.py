@@ -21,7 +21,7 @@ print(*sorted({module for module, _ in COMMANDS.values()} & sys.modules.keys()))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_it_is_what_the_command_says_of_itself(name: str) -> None:
+def test_a_summary_is_the_first_sentence_of_the_command_s_help(name: str) -> None:
     module, function = COMMANDS[name]
     command = getattr(import_module(module), function)
     assert short_help(module, function, 60) == command.get_short_help_str(60) != ""
@@ -34,7 +34,7 @@ def test_no_summary_is_cut_on_a_terminal_of_80_columns() -> None:
         assert [line for line in shown.splitlines() if line.startswith("  ") and line.endswith("...")] == []
 
 
-def test_no_command_is_imported_for_it() -> None:
+def test_listing_the_commands_imports_none_of_them() -> None:
     done = subprocess.run([sys.executable, "-c", LIST], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stdout + done.stderr
 
@@ -42,12 +42,12 @@ def test_no_command_is_imported_for_it() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"), [("statsu", "status"), ("node", "nodes"), ("help", "--help"), ("version", "--version")]
 )
-def test_a_command_that_is_none_is_answered_with_the_one_that_was_meant(typed: str, meant: str) -> None:
+def test_an_unknown_command_is_answered_with_the_most_similar_one(typed: str, meant: str) -> None:
     refused = CliRunner().invoke(cli, [typed])
     assert refused.exit_code == 2
     assert f"Did you mean {meant!r}" in refused.output
 
 
-def test_a_command_like_no_other_is_refused_as_it_is() -> None:
+def test_an_unknown_command_similar_to_none_is_rejected() -> None:
     refused = CliRunner().invoke(cli, ["xyzzy"])
     assert (refused.exit_code, "No such command 'xyzzy'." in refused.output) == (2, True)

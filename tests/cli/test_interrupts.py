@@ -1,4 +1,4 @@
-"""Ctrl-C, and Ctrl-C again: it ends, quietly, and says once what goes on."""
+"""Ctrl-C, pressed once or repeatedly: the program exits without a traceback and reports once what continues."""
 
 import json
 import os
@@ -97,7 +97,7 @@ def assert_quiet(output: str) -> None:
 
 
 @pytest.mark.parametrize("turn", range(5))
-def test_a_command_that_is_interrupted_without_pause_ends_quietly_and_says_its_last_words(
+def test_a_command_that_is_interrupted_without_pause_ends_quietly_and_reports_what_continues(
     url: str, turn: int, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -105,11 +105,13 @@ def test_a_command_that_is_interrupted_without_pause_ends_quietly_and_says_its_l
     wait_until(lambda: "one" in out.read_text(), what="it watches")
     interrupt_without_pause(watching)
     assert watching.returncode == 130
-    assert out.read_text().count("The operation goes on.") == 1
+    assert out.read_text().count("The operation continues.") == 1
     assert_quiet(out.read_text())
 
 
-def test_a_pull_that_is_interrupted_without_pause_ends_quietly_and_says_what_is_kept(url: str, tmp_path: Path) -> None:
+def test_a_pull_that_is_interrupted_without_pause_ends_quietly_and_reports_what_is_kept(
+    url: str, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(60)
@@ -121,7 +123,7 @@ def test_a_pull_that_is_interrupted_without_pause_ends_quietly_and_says_what_is_
             connection.settimeout(60)
             connection.recv(1)
             interrupt_without_pause(pulling)
-    assert (pulling.returncode, out.read_text().count("what was fetched is kept")) == (130, 1), out.read_text()
+    assert (pulling.returncode, out.read_text().count("Downloaded parts are kept")) == (130, 1), out.read_text()
     assert_quiet(out.read_text())
 
 

@@ -125,7 +125,7 @@ def test_corral_chat_talks_to_the_fleet(fleet: OperationFleet) -> None:
     said = run_cli("chat", "echo-grpc-model", "hello there", "-v", environment=environment)
     assert said.stdout == "tiny.gguf 1 says hello there\n", said.stderr
     assert "11 tokens in" in said.stderr
-    assert "machine not told" in said.stderr
+    assert "node unknown" in said.stderr
     told = run_cli("chat", "echo-grpc-model", "hi", "-v", environment={**environment, "CORRAL_API_KEY": ADMIN_KEY})
     assert "from w1" in told.stderr
     unknown = run_cli("chat", "echo-grpc-modle", "hi", environment=environment)

@@ -28,11 +28,11 @@ def test_the_demo_shows_everything_and_leaves_nothing_running(tmp_path: Path) ->
     directory = tmp_path / "demo"
     for number in (1, 2):
         said = run_demo(directory, tmp_path / f"{number}.log")
-        assert "3 machines are healthy" in said
+        assert "3 nodes are healthy" in said
         [homes] = re.findall(r"smollm2 runs on (\S+) and (\S+) after", said)
         assert homes[0] != homes[1]
-        assert "Nobody noticed." in said
+        assert "The other replica answered." in said
         assert re.search(r"Web UI +http://127\.0\.0\.1:\d+\n", said)
-        assert re.search(r"stays for the next time: \d", said)
+        assert re.search(r"kept for the next run: \d", said)
         print(re.findall(r"First token .*", said))
         assert left_running(directory) == []

@@ -45,7 +45,7 @@ def test_a_full_disk_is_said_outlasted_and_over_when_there_is_room(small_disk: P
         assert "Free space" in made.stderr
         wait_until(lambda: b"full" in call("GET", f"{up.url}/readyz").body, what="it is not ready, and why")
         filler.unlink()
-        wait_until(lambda: "has room again" in up.program.output(), what="it says that it is over", within_s=15)
+        wait_until(lambda: "has free space again" in up.program.output(), what="it says that it is over", within_s=15)
         wait_until(lambda: call("GET", f"{up.url}/readyz").status == 200, what="ready again", within_s=30)
         admin.wait_for_status("first", "healthy")
         assert run_cli("keys", "create", "--name", "x", "--data-dir", str(up.data)).returncode == 0

@@ -72,13 +72,13 @@ def test_elsewhere_the_command_line_uses_address_and_key_from_the_environment(up
     assert run_cli("status", environment=right).returncode == 0
     wrong = run_cli("status", environment=clean_environment(**elsewhere, CORRAL_API_KEY="corral-wrong"))
     assert wrong.returncode == 1
-    assert f"the key in CORRAL_API_KEY is not accepted by {up.url}" in wrong.stderr
+    assert f"{up.url} rejected the API key in CORRAL_API_KEY" in wrong.stderr
     without = run_cli("status", environment=clean_environment(**elsewhere))
     assert without.returncode == 1
-    assert "asks for an API key: set CORRAL_API_KEY" in without.stderr
+    assert "requires an API key; set CORRAL_API_KEY" in without.stderr
     bus = clean_environment(CORRAL_DATA_DIR=str(tmp_path), CORRAL_URL=f"http://127.0.0.1:{up.bus_port}")
     astray = run_cli("status", environment=bus)
-    assert (astray.returncode, "what answers there does not speak HTTP" in astray.stderr) == (3, True)
+    assert (astray.returncode, "the server there does not speak HTTP" in astray.stderr) == (3, True)
 
 
 def test_a_second_up_on_the_same_data_directory_refuses_and_names_the_first(up: Up) -> None:
@@ -98,7 +98,7 @@ def test_a_busy_port_is_named_with_the_flag_that_changes_it(up: Up, tmp_path: Pa
     assert refused.returncode == 3
     owner = up.children()["frontend" if taken == "--listen" else "nats-server"].pid
     assert f"127.0.0.1:{busy}: " in refused.stderr
-    assert f"(process {owner}) has this port" in refused.stderr
+    assert f"(process {owner}) uses this port" in refused.stderr
     assert taken in refused.stderr
 
 
@@ -107,8 +107,8 @@ def test_who_adds_a_model_is_told_what_to_do_with_it(up: Up, tmp_path: Path) -> 
     config.write_text("name: tiny\nbackend: llama-cpp\nparameters:\n  model: tiny.gguf\n")
     added = run_cli("models", "install", "--file", str(config), environment=local(up))
     assert added.returncode == 0, added.stderr
-    assert "Talk to it: corral chat tiny" in added.stdout
-    for number, said in (("1", "1 replica, always"), ("0", "comes and goes with requests")):
+    assert "Chat with it: corral chat tiny" in added.stdout
+    for number, said in (("1", "1 replica, always"), ("0", "on demand (scales to zero)")):
         assert said in run_cli("models", "scale", "tiny", number, environment=local(up)).stdout
     assert run_cli("models", "delete", "tiny", "--yes", environment=local(up)).returncode == 0
 
@@ -119,7 +119,7 @@ def test_doctor_finds_nothing_wrong_while_it_runs(up: Up) -> None:
     checks = {finding["check"] for finding in findings}
     assert checks == {"python", "disk", "frontend", "port", "gpu", "store", "bus", "bus program", "clock", "isolation"}
     assert [finding for finding in findings if finding["state"] == "problem"] == []
-    assert "Nothing stands in the way" in run_cli("doctor", environment=environment).stdout
+    assert "No problems found" in run_cli("doctor", environment=environment).stdout
 
 
 def test_doctor_takes_no_other_frontend_for_the_one_of_its_data_directory(
@@ -130,7 +130,7 @@ def test_doctor_takes_no_other_frontend_for_the_one_of_its_data_directory(
     monkeypatch.setattr(client, "DEFAULT_URL", up.url)
     environment = {"CORRAL_DATA_DIR": str(tmp_path), "CORRAL_API_KEY": up.admin.key}
     said = CliRunner().invoke(doctor_command, env=environment).output
-    assert f"none runs on {tmp_path}" in said
+    assert f"not running in {tmp_path}" in said
     assert up.url not in said
 
 
@@ -141,7 +141,7 @@ def test_a_part_killed_with_9_is_started_again_with_a_word_about_it(up: Up, part
     epoch = up.admin.nodes()["first"]["epoch"]
     os.kill(before.pid, signal.SIGKILL)
     name = {"nats-server": "bus"}.get(part, part)
-    up.program.wait_for_output(f"The {name} was ended by signal 9; starting it again")
+    up.program.wait_for_output(f"The {name} was killed by signal 9; restarting")
 
     def is_back() -> bool:
         after = up.children().get(part)
@@ -167,7 +167,7 @@ def test_the_worker_of_another_data_directory_waits_for_approval_and_then_works(
         assert node["http_address"] != up.admin.nodes()["first"]["http_address"]
         assert call("GET", f"http://{node['http_address']}/readyz").status == 200
         removed = run_cli("nodes", "remove", "second", "--yes", environment=local(up))
-        assert "will ask to join again, as pending; stop it there" in removed.stderr
+        assert "will ask to join again. Stop it there" in removed.stderr
         again = up.admin.wait_for_status("second", "pending")
         assert again["id"] != node["id"]
         worker.wait_for_output("the fleet no longer knows this machine (it was removed")
@@ -202,18 +202,18 @@ def test_ctrl_c_stops_everything_and_leaves_nothing_behind(tmp_path: Path) -> No
     try:
         wait_until(lambda: running.output_count() == 2, what="the same data directory starts again", within_s=60)
         output = again.output()
-        assert "keeps its name first" in output
-        assert f"The last run listened on 127.0.0.1:{running.port}" in output
+        assert "keeps the name first" in output
+        assert f"The listen address changed from 127.0.0.1:{running.port}" in output
         wider = f"corral up --data-dir {running.data} --listen 0.0.0.0:{port} --bus-port {running.bus_port}"
-        assert f"`{wider}` lets others join" in output
+        assert f"`{wider}` lets other machines join" in output
     finally:
         again.stop()
     doctor = run_cli("doctor", environment=local(running))
     assert f"{port} (--listen, as in the last run) is free" in doctor.stdout
     assert f"{running.bus_port} (--bus-port, as in the last run) is free" in doctor.stdout
-    assert f"nothing runs on 127.0.0.1:{running.bus_port}" in doctor.stdout
+    assert f"no server listens on 127.0.0.1:{running.bus_port}" in doctor.stdout
     pasted = run_cli("worker", "--data-dir", str(running.data), "--join", running.url, "--token", "x")
-    assert (pasted.returncode, "belongs to a `corral up`" in pasted.stderr) == (2, True)
+    assert (pasted.returncode, "belongs to `corral up`" in pasted.stderr) == (2, True)
 
 
 def test_a_lost_or_revoked_local_key_is_made_anew_at_the_next_start(tmp_path: Path) -> None:
@@ -299,12 +299,12 @@ def test_a_start_after_kill_9_is_ready_when_its_own_worker_is_and_not_before(tmp
     stopped = run_cli("status", environment=local(running))
     assert stopped.returncode == 3
     command = f"corral up --listen 127.0.0.1:{running.port} --bus-port {running.bus_port}"
-    assert f"no `corral up` runs in {running.data}; start it with: {command}" in stopped.stderr
+    assert f"`corral up` is not running in {running.data}; start it with: {command}" in stopped.stderr
     third = Program("up", *running.flags, log=running.log)
     try:
         wait_until(lambda: running.output_count() == 3, what="ready, though drained", within_s=60)
         assert "corral nodes resume first" in third.output().rpartition("Ready in")[2]
-        for said in ("resumed", "nobody had drained it"):
+        for said in ("resumed", "was not drained"):
             assert said in run_cli("nodes", "resume", "first", environment=local(running)).stdout
     finally:
         third.stop()

@@ -81,35 +81,35 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     told = shell.run("backends", "install", "echo")
     assert "one: done" in told
     assert "two: done" in told
-    assert "install echo: done (2 machines)" in told
+    assert "install echo: done (2 nodes)" in told
     listed = shell.run("backends", "list").splitlines()
     assert [line.split()[:3] for line in listed[1:]] == [["echo", "one", "1.0"], ["echo", "two", "1.0"]]
     assert shell.json("backends", "list") == admin.call("GET", "/api/fleet/backends").json()
-    assert shell.run("backends", "upgrades") == "Everything is up to date.\n"
+    assert shell.run("backends", "upgrades") == "All backends are up to date.\n"
     policies = shell.json("backends", "policies")
     assert [(policy["backend"], policy["ensure"]) for policy in policies] == [("echo", "present")]
-    assert "everywhere" in shell.run("backends", "policies")
+    assert re.search(r"present  +all ", shell.run("backends", "policies"))
     shell.run("backends", "delete", "echo", "--node", "two", "--yes")
-    assert re.search(r"everywhere  two \(deleted \d+s ago\)  heal", shell.run("backends", "policies"))
+    assert re.search(r" all +two \(deleted \d+s ago\)  heal", shell.run("backends", "policies"))
     shell.run("backends", "install", "echo", "--node", "two")
-    assert re.search(r"everywhere  -  +heal", shell.run("backends", "policies"))
+    assert re.search(r" all +-  +heal", shell.run("backends", "policies"))
 
     second = fleet.offer_image("echo", localai_files("2"), version="2.0")
     assert "2.0" in shell.run("backends", "upgrades", "--check")
     ended = shell.json("backends", "upgrade", "--all")
     assert ended["state"] == "completed"
     assert {node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]} == {second}
-    assert "rollback echo: done (1 machine)" in shell.run("backends", "rollback", "echo", "--node", "two")
+    assert "rollback echo: done (1 node)" in shell.run("backends", "rollback", "echo", "--node", "two")
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": second, "two": first}
-    assert "rolled back on two and held there" in shell.run("backends", "upgrades")
+    assert "not upgraded on two, where it was rolled back" in shell.run("backends", "upgrades")
     held = shell.run("backends", "upgrade", "--all")
-    assert "Nothing is newer but what was rolled back." in held
-    assert "`corral backends upgrade echo` takes the newest again" in held
+    assert "No upgrades, except versions that were rolled back." in held
+    assert "`corral backends upgrade echo` installs the newest version" in held
     third = fleet.offer_image("echo", localai_files("3"), version="3.0")
     listed = shell.run("backends", "upgrades", "--check")
     assert "3.0" in listed
-    assert "held there" not in listed, "this is not the one it was rolled back from"
+    assert "where it was rolled back" not in listed, "this is not the one it was rolled back from"
     shell.run("backends", "policies", "--drift", "echo", "freeze")
     told = shell.run("backends", "upgrade", "--all")
     assert "echo: not upgraded: echo is frozen by a policy; `corral backends policies --drift" in told
@@ -129,14 +129,14 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     shell.run("backends", "upgrade", "echo")
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": third, "two": third}, "who names it means it"
-    assert "delete echo: done (2 machines)" in shell.run("backends", "delete", "echo", "--yes")
-    assert "no machine has" in shell.run("backends", "list").lower()
+    assert "delete echo: done (2 nodes)" in shell.run("backends", "delete", "echo", "--yes")
+    assert "no node has" in shell.run("backends", "list").lower()
     choice = shell.run("ops", "show", "echo", code=1).splitlines()
-    assert choice[0].split() == ["OPERATION", "KIND", "BACKEND", "ASKED", "(UTC)", "STATE"]
+    assert choice[0].split() == ["OPERATION", "ACTION", "BACKEND", "REQUESTED", "(UTC)", "STATE"]
     past = shell.json("ops", "history")["operations"]
     told = [(row["jobID"], row["verb"], "echo", row["outcome"]) for row in past]
     assert [(row[0], row[1], row[2], row[5]) for row in map(str.split, choice[1:-1])] == told
-    assert choice[-1] == f"corral: 'echo' fits {len(told)} operations; give the id of yours, or its beginning"
+    assert choice[-1] == f"corral: 'echo' matches {len(told)} operations; give the id of one of them"
     assert shell.run("ops", "show", "Echo", code=1).splitlines()[:-1] == choice[:-1], "in whatever case it was typed"
 
     history = shell.run("ops", "history")
@@ -156,9 +156,9 @@ def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: OperationFl
     shell.run("backends", "install", "mine", "--uri", str(source))
     for words in (["upgrades"], ["upgrade", "--all"]):
         told = shell.run("backends", *words)
-        assert "Everything is up to date" not in told
+        assert "All backends are up to date" not in told
         assert f"mine: cannot be checked on one: neither its gallery nor {source} tells" in told
-        assert "`corral backends upgrade mine` fetches what is there now" in told
+        assert "`corral backends upgrade mine` installs the version available now" in told
 
 
 def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
@@ -167,11 +167,11 @@ def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
     shell.run("backends", "install", "--uri", "oci://127.0.0.1:9/x:1", "--name", "x", code=1)
     told = shell.run("backends", "install", "--uri", "oci://127.0.0.1:9/x:1", "--name", "a/x", code=2)
     assert "without / and @" in told
-    assert "there is no policy 'x'" in shell.run("backends", "policies", "--end", "x", code=1)
+    assert "no policy 'x'" in shell.run("backends", "policies", "--end", "x", code=1)
     assert "No gallery has a backend named nothing" in shell.run("backends", "install", "nothing", code=1)
     assert "did you mean one?" in shell.run("backends", "install", "echo", "--node", "onee", code=1)
-    assert "there is no operation" in shell.run("ops", "show", "abc", code=1)
-    assert "nothing is under way" in shell.run("ops", "watch", code=1)
+    assert "no operation 'abc'" in shell.run("ops", "show", "abc", code=1)
+    assert "no operation is in progress" in shell.run("ops", "watch", code=1)
     nowhere = Shell("http://127.0.0.1:9")
     assert "cannot reach" in nowhere.run("backends", "list", code=3)
 
@@ -179,15 +179,15 @@ def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("say what to install", "backends install"),
-        ("--uri needs a NAME", "backends install --uri quay.io/a/b"),
-        ("one of your own with --uri", "backends install mine --uri quay.io/a/b --name other"),
-        ("go with --uri", "backends install echo --alias x"),
-        ("do not go together", "backends install echo --node one --selector a=b"),
-        ("every machine", "backends install echo --all --node one"),
+        ("nothing to install", "backends install"),
+        ("--uri requires a NAME", "backends install --uri quay.io/a/b"),
+        ("or a NAME and --uri", "backends install mine --uri quay.io/a/b --name other"),
+        ("require --uri", "backends install echo --alias x"),
+        ("cannot be combined", "backends install echo --node one --selector a=b"),
+        ("--all cannot be combined", "backends install echo --all --node one"),
         ("is not a selector", "backends install echo --selector fast"),
-        ("say what to upgrade", "backends upgrade"),
-        ("add --yes", "backends delete echo"),
+        ("nothing to upgrade", "backends upgrade"),
+        ("pass --yes", "backends delete echo"),
         ("--timeout", "backends install echo --timeout soon"),
     ],
 )
@@ -214,9 +214,9 @@ def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: OperationFl
     admin.wait_for_status("away", "offline")
     told = shell.run("backends", "install", "echo", code=4)
     assert "here: done" in told
-    assert "away: away; it is done when it is back" in told
-    assert "The rest follows by itself. Follow it: corral ops watch" in told
-    assert "waiting for away (away)" in shell.run("ops", "list")
+    assert "away: offline; continues when the node is back" in told
+    assert "Remaining nodes will be retried automatically. Follow it: corral ops watch" in told
+    assert "waiting for away (offline)" in shell.run("ops", "list")
     listed = [line.split() for line in shell.run("backends", "list").splitlines()]
     assert ["echo", "away", "-", "-", "install", "pending;"] in [line[:6] for line in listed]
     (open_one,) = shell.json("ops", "list")["operations"]
@@ -233,7 +233,7 @@ def test_a_drained_machine_keeps_nobody_waiting_and_says_what_it_waits_for(fleet
     assert "until `corral nodes resume resting`" in shell.run("nodes", "drain", "resting")
     told = shell.run("backends", "install", "echo", code=4)
     assert "here: done" in told
-    assert "resting: drained; it is done after `corral nodes resume resting`" in told
+    assert "resting: drained; continues after `corral nodes resume resting`" in told
     (open_one,) = shell.json("ops", "list")["operations"]
     assert "nodes resume resting" in shell.run("ops", "show", open_one["jobID"])
     shell.run("nodes", "resume", "resting")
@@ -255,7 +255,7 @@ def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: Operation
     assert "failed, next attempt in" in shell.run("ops", "list")
     told = shell.run("ops", "show", listed["id"])
     assert "trusted_hosts" in told
-    assert "state      failed, next attempt in" in told
+    assert "STATE         failed, next attempt in" in told
     assert "(attempt 1 failed, next attempt in" in told
     assert "cancel it to stop the retries" in shell.run("ops", "dismiss", job, code=1)
     assert shell.json("ops", "retry", job, "--node", "bad", code=1)["jobID"] == job
@@ -294,7 +294,7 @@ def test_an_interrupted_wait_leaves_the_operation_running(fleet: OperationFleet,
     waiting.send_signal(signal.SIGINT)
     output, _ = waiting.communicate(timeout=90)
     assert waiting.returncode == 130, output
-    assert f"The operation goes on. Follow it: corral ops watch {job}" in output
+    assert f"The operation continues. Follow it: corral ops watch {job}" in output
     assert fleet.statuses(job) == {"one": "downloading"}
     limited = shell.run("ops", "show", job)
     assert "downloading" in limited
@@ -308,7 +308,7 @@ def test_a_time_limit_ends_the_wait_and_nothing_else(fleet: OperationFleet, slow
     offer_large(fleet, slow)
     _, shell = start(fleet, "one")
     told = shell.run("backends", "install", "large", "--timeout", "2s", code=4)
-    assert "Not over after 2 s" in told
+    assert "Still running after 2 s" in told
     job = shell.json("ops", "list")["operations"][0]["jobID"]
     watching = shell.start("ops", "watch", job)
     assert watching.stdout is not None
@@ -325,8 +325,8 @@ def test_no_wait_only_asks(fleet: OperationFleet) -> None:
     job = shell.json("backends", "install", "echo", "--no-wait")["jobID"]
     assert fleet.wait_for_operation(job)["state"] == "completed"
     told = shell.run("backends", "delete", "echo", "--yes", "--no-wait")
-    assert told.startswith("Asked for: operation ")
-    fleet.wait_for_operation(told.split()[3].rstrip("."))
+    assert told.startswith("Started operation ")
+    fleet.wait_for_operation(told.split()[2].rstrip("."))
 
 
 def test_a_selector_means_the_machines_it_fits_also_those_that_come_later(fleet: OperationFleet) -> None:
@@ -334,7 +334,7 @@ def test_a_selector_means_the_machines_it_fits_also_those_that_come_later(fleet:
     admin, shell = start(fleet, "one", "two")
     shell.run("nodes", "label", "two", "room=b2")
     told = shell.run("backends", "install", "echo", "--selector", "room=nowhere")
-    assert "No machine here fits" in told
+    assert "No node matches." in told
     assert "corral backends policies" in told
     shell.run("backends", "install", "echo", "--selector", "room=b2")
     assert fleet.digests("echo") == {"two": digest}
@@ -342,7 +342,7 @@ def test_a_selector_means_the_machines_it_fits_also_those_that_come_later(fleet:
     admin.wait_for_status("three", "healthy")
     fleet.wait_for_digests("echo", {"two": digest, "three": digest})
     told = shell.run("backends", "install", "echo")
-    assert "replaces the policy for machines with room=b2" in told
+    assert "replaces the policy for nodes with room=b2" in told
 
 
 def test_a_location_is_installed_under_the_name_given(fleet: OperationFleet) -> None:
@@ -435,4 +435,4 @@ def test_on_a_terminal_every_machine_has_a_bar(fleet: OperationFleet, slow: Tric
     assert "━" in text
     assert "iB/s" in text
     assert text.count("100 %") >= 2
-    assert "install large: done (2 machines)" in text
+    assert "install large: done (2 nodes)" in text

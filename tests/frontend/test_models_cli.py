@@ -41,7 +41,7 @@ def test_a_model_lives_from_install_to_delete(environment: dict[str, str], tmp_p
     assert "corral models install smollm2" in empty.stdout
     assert "smollm2" in run_cli("models", "available", environment=environment).stdout
     installed = run_cli("models", "install", "smollm2", environment=environment)
-    assert installed.stdout == "smollm2: added, for backend llama-cpp\n", installed.stderr
+    assert installed.stdout == "smollm2: installed (backend llama-cpp)\n", installed.stderr
     assert "llama-cpp" in run_cli("models", "list", environment=environment).stdout
     shown = run_cli("models", "show", "smollm2", environment=environment).stdout
     assert "use_tokenizer_template: true" in shown
@@ -65,7 +65,7 @@ def test_a_file_and_a_directory_can_be_installed_and_mistakes_are_reported(
     unknown = run_cli("models", "install", "--file", str(file), environment=environment)
     assert (unknown.returncode, "has an unknown field: made_up" in unknown.stderr) == (2, True)
     added = run_cli("models", "install", "--force", "--file", str(file), environment=environment)
-    assert (added.returncode, "not known to Corral: made_up" in added.stderr) == (0, True)
+    assert (added.returncode, "fields unknown to Corral, kept: made_up" in added.stderr) == (0, True)
     file.write_text("name: bad\ncontext_size: x\n")
     refused = run_cli("models", "install", "--file", str(file), environment=environment)
     assert (refused.returncode, "context_size must be a whole number" in refused.stderr) == (2, True)
@@ -78,7 +78,7 @@ def test_a_file_and_a_directory_can_be_installed_and_mistakes_are_reported(
     (models_dir / "a.yaml").write_text(TINY.format(name="a"))
     (models_dir / "bad.yaml").write_text("name: bad\ncontext_size: x\n")
     imported = run_cli("models", "install", "--directory", "", environment=environment)
-    assert (imported.returncode, "1 added or changed" in imported.stdout) == (1, True)
+    assert (imported.returncode, "1 installed or changed" in imported.stdout) == (1, True)
     assert "bad.yaml" in imported.stderr
     unknown = run_cli("models", "show", "mime", environment=environment)
     assert (unknown.returncode, "did you mean mine" in unknown.stderr) == (1, True)

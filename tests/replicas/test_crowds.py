@@ -38,7 +38,7 @@ def told_of_at_another_frontend(asked: Admin, other: Admin) -> None:
     where = clean_environment(CORRAL_URL=other.url, CORRAL_API_KEY=ADMIN_KEY)
     said = run_cli("why", "request", request_id, environment=where)
     assert said.returncode == 0, said.stderr
-    assert f"sent to {why['chosen']['node']}, slot 0: the only one that could take it" in said.stdout
+    assert f"sent to {why['chosen']['node']}, slot 0: the only available replica" in said.stdout
     assert other.call("GET", "/api/why/requests/gone-1").status == 404
 
 

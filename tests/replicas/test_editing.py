@@ -61,7 +61,7 @@ def keeps_what_cannot_be_loaded(admin: Admin, herd: Herd) -> None:
     assert [row["id"] for row in herd.ready("tiny")] == [before["id"]]
     listed, shown = cli(admin, "models", "list"), cli(admin, "models", "show", "tiny")
     assert f"revision {told['revision'][:12]} pending: " in listed
-    assert f"revision {told['serving'][:12]} serves" in shown
+    assert f"revision {told['serving'][:12]} is serving" in shown
     assert "there is not enough memory" in shown
 
 

@@ -28,7 +28,9 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     herd.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
     scaled = cli(admin, "models", "scale", "tiny", "2")
-    assert "1 of 2 fit now; no node can take it; w1: it runs 1 of this model already" in scaled.stdout, scaled.stderr
+    assert "Only 1 of 2 can be placed now: no node can take it; w1: it runs 1 of this model already" in scaled.stdout, (
+        scaled.stderr
+    )
     herd.wait_for_ready("tiny", 1)
 
     def waits() -> bool:
@@ -39,7 +41,7 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     [row] = [line.split() for line in cli(admin, "models", "list").stdout.splitlines()[1:]]
     assert row[:5] == ["tiny", "ready,", "pending", "1", "2"]
     shown = cli(admin, "models", "show", "tiny").stdout
-    assert "# 1 ready, wanted: 2" in shown.replace("ready, pending; ", "")
+    assert "# 1 ready, desired: 2" in shown.replace("ready, pending; ", "")
     assert "# on w1 (slot 0, ready)" in shown
     assert "it runs 1 of this model already" in shown
     [node] = read(admin, "nodes", "list")
@@ -51,7 +53,7 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     assert "not considered" not in {decision["verdict"] for decision in by_name["decisions"]}
     assert "tiny (slot 0, ready)" in cli(admin, "nodes", "show", "w1").stdout
     status = cli(admin, "status").stdout
-    assert "1 configured, 1 served by 1 replica, 1 not as wanted" in status
+    assert "1 configured, 1 served by 1 replica, 1 below desired replicas" in status
     told = cli(admin, "why", "model", "tiny").stdout
     assert "of memory free" in told
     assert "negated" not in told
@@ -59,8 +61,8 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     assert cli(admin, "models", "unload", "tiny").stdout == "tiny: unloaded\n"
     assert (herd.replicas("tiny"), herd.engines("w1")) == ([], []), "it has happened when it is said"
     nowhere = cli(admin, "models", "scale", "tiny", "--everywhere", "--selector", "tier=fast").stdout
-    assert "That is none now: no healthy machine has the labels tier=fast" in nowhere
-    assert "no healthy one is such" in cli(admin, "models", "list").stdout
+    assert "No node can run it now: no healthy machine has the labels tier=fast" in nowhere
+    assert "no healthy node matches its selector" in cli(admin, "models", "list").stdout
     assert "no healthy machine has the labels tier=fast" in cli(admin, "why", "tiny").stdout
 
 
@@ -70,7 +72,7 @@ def test_a_model_that_nothing_can_serve_is_told_at_once_and_waited_for_no_longer
     (herd.directory / "ghost.yaml").write_text(GHOST)
     added = cli(admin, "models", "install", "--file", str(herd.directory / "ghost.yaml"))
     assert added.returncode == 0
-    assert "nothing can serve it now" in added.stderr
+    assert "no node can serve it now" in added.stderr
     assert "no-such-backend" in added.stderr
     loaded = cli(admin, "models", "load", "ghost", "--timeout", "3")
     assert loaded.returncode == 1

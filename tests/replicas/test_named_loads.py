@@ -51,7 +51,7 @@ def test_a_node_that_cannot_take_it_is_refused_with_the_reason_and_nothing_stays
     add_echo_models(admin, "horse")
     unknown = load(admin, "godo")
     assert unknown.returncode != 0
-    assert "there is no node 'godo'; did you mean good?" in unknown.stderr
+    assert "no node 'godo'; did you mean good?" in unknown.stderr
     for _ in range(2):
         failed = load(admin, "bad")
         assert failed.returncode != 0
@@ -73,7 +73,7 @@ def test_a_node_that_cannot_take_it_is_refused_with_the_reason_and_nothing_stays
 
 
 @pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
-def test_why_finds_out_by_itself_what_is_asked_about(herd: Herd) -> None:
+def test_why_finds_out_what_a_name_stands_for(herd: Herd) -> None:
     admin = herd.start_frontend()
     start_echo_worker(herd, "stable")
     start_echo_worker(herd, "both")
@@ -88,6 +88,6 @@ def test_why_finds_out_by_itself_what_is_asked_about(herd: Herd) -> None:
     assert why("horse") == why("model", "horse")
     assert why("stable") == why("node", "stable")
     assert why(request) == why("request", request)
-    assert "'both' is the name of a model and node; say which is meant: `corral why model both` or" in why("both")
+    assert "'both' is the name of a model and node; use `corral why model both` or" in why("both")
     assert "Did you mean horse?" in why("hoarse")
-    assert "Write `corral why model NAME`, `corral why node NAME`, `corral why request ID`" in why("zzz")
+    assert "Use `corral why model NAME`, `corral why node NAME`, `corral why request ID`" in why("zzz")

@@ -42,7 +42,7 @@ def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rest
     assert [one["node"] for one in first["candidates"] if one["verdict"] == "chosen"] == ["bad"]
     [bad] = [one for one in second["candidates"] if one["node"] == "bad"]
     assert bad["reason"].startswith("it failed here and is tried here again from"), bad
-    assert "Failed on bad, tried again there from" in cli(admin, "why", "model", "horse")
+    assert "Failed on bad, cooling down until" in cli(admin, "why", "model", "horse")
     assert (herd.directory / "a.log").read_text().count("load.failed_here") == 1
 
 
@@ -104,7 +104,7 @@ def test_the_listing_says_why_fewer_run_than_are_wanted(herd: Herd) -> None:
         return cli(admin, "models", "list").splitlines()[1]
 
     wait_until(lambda: "good: it runs 1 of this model already" in note(), what="it waits for a place", within_s=20)
-    assert "(tried again from " in note()
+    assert "(next attempt at " in note()
     start_echo_worker(herd, "bad", dies=True)
     wait_until(lambda: "bad could not start horse" in note(), what="it backs off", within_s=40)
-    wait_until(lambda: "(tried again from " in note(), what="it is told until when")
+    wait_until(lambda: "(next attempt at " in note(), what="it is told until when")

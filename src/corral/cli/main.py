@@ -1,4 +1,4 @@
-"""The command line. Each noun has a module, imported when its command is used: every command starts fast."""
+"""The command line. A command's module is imported only when the command is used, so that every command starts fast."""
 
 import ast
 import difflib
@@ -15,7 +15,7 @@ import click
 from corral import __version__
 from corral.cli.program_name import as_called, program_name
 from corral.core.errors import CorralError, InvalidInput, Unavailable
-from corral.system.http_json import Declined
+from corral.system.http_client import Declined
 from corral.system.interrupts import EXIT_INTERRUPTED, hear_interrupts, ignore_interrupts
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 INSTEAD = {"help": "--help", "version": "--version"}
-"""For what other programs have commands."""
+"""Options that users may look for as commands."""
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_UNREACHABLE = 1, 2, 3
 
@@ -68,15 +68,15 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(map(len, COMMANDS))
-        room = formatter.width - 6 - widest
+        width = formatter.width - 6 - widest
         with formatter.section("Commands"):
-            formatter.write_dl([(name, short_help(*place, room)) for name, place in COMMANDS.items()])
+            formatter.write_dl([(name, short_help(*place, width)) for name, place in COMMANDS.items()])
 
 
 @contextmanager
 def _lean() -> Iterator[None]:
-    """For imports, a tenth faster: what they bring stays, so no garbage is looked for in it; and structlog does
-    not find `rich`, which it would load for tracebacks that we print plain. Who draws with it loads it then."""
+    """Makes imports about 10 % faster: the garbage collector is off, and `rich` is hidden from structlog, which would
+    load it for tracebacks that we print without it. Modules that draw with `rich` import it later."""
     hidden = "rich" not in sys.modules
     gc.disable()
     if hidden:
@@ -90,7 +90,7 @@ def _lean() -> Iterator[None]:
 
 
 def short_help(module: str, function: str, width: int) -> str:
-    """From a command's docstring, read without importing it and all that it needs."""
+    """The first sentence of a command's docstring, read without importing the command and its dependencies."""
     spec = find_spec(module)
     source = spec.loader.get_source(module) if spec is not None and isinstance(spec.loader, SourceLoader) else None
     for node in ast.parse(source or "").body:
@@ -102,7 +102,7 @@ def short_help(module: str, function: str, width: int) -> str:
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="corral")
 def cli() -> None:
-    """Runs AI models on a herd of unlike machines behind one OpenAI-compatible address."""
+    """Run AI models on a fleet of heterogeneous machines behind one OpenAI-compatible address."""
 
 
 def _first_of_ours(error: BaseException) -> CorralError | None:
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def _run_quietly() -> int:
-    """However often and whenever Ctrl-C is pressed, it ends with an exit code and without a traceback."""
+    """Runs the command. Ctrl-C ends it with an exit code and without a traceback, however often it is pressed."""
     try:
         hear_interrupts()
         try:
@@ -143,7 +143,7 @@ def _run() -> int:
     except click.Abort:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away (`corral nodes list | head`): nobody is left to tell.
+        # The reader of our output has closed the pipe (`corral nodes list | head`).
         sys.stderr.close()
         return 0
     except (CorralError, BaseExceptionGroup) as error:

@@ -1,18 +1,18 @@
-"""How this program is called by whoever reads what it prints."""
+"""The name of this program as the user types it."""
 
 import os
 
 
 def program_name() -> str:
-    """`./corral` from a clone."""
+    """`corral`, or `./corral` in a clone of the repository."""
     return os.environ.get("CORRAL_PROGRAM", "corral")
 
 
 def command(words: str) -> str:
-    """A command to be typed here: `nodes list` is `./corral nodes list` from a clone."""
+    """A command as the user types it: `nodes list` is `./corral nodes list` in a clone."""
     return f"{program_name()} {words}"
 
 
 def as_called(text: str) -> str:
-    """What a frontend says names commands as `corral ...`; told so that they can be typed here."""
+    """Replaces `corral ...` in a frontend's message by the command as the user types it."""
     return text.replace("`corral ", f"`{program_name()} ")

@@ -1,4 +1,4 @@
-"""From flags, environment and file to a role's settings."""
+"""Reads a role's settings from flags, the environment and the settings file."""
 
 import difflib
 import os
@@ -17,13 +17,13 @@ from corral.settings.roles import FrontendSettings, RoleSettings, UpSettings, Wo
 from corral.settings.values import LocalAiName, config_home
 
 ROLES = ("up", "frontend", "worker")
-"""The tables a settings file may have."""
+"""The tables of a settings file."""
 
 Role = TypeVar("Role", bound=RoleSettings)
 
 
 def setting_key(field: str) -> str:
-    """The name without its unit: what flags, variables and the file use."""
+    """A field's name without its unit, as flags, variables and the settings file use it."""
     return re.sub(r"_(s|bytes)$", "", field)
 
 
@@ -36,11 +36,11 @@ def _localai_names(info: FieldInfo) -> dict[str, LocalAiName]:
 
 
 _OTHER_NAMES = ("CONFIG", "URL", "API_KEY", "PROGRAM", "DATA_DIR", "ALLOW_SOURCE_BUILDS")
-"""Of variables that are no role's setting."""
+"""Variables (without CORRAL_) that are not settings of a role."""
 
 
 def find_unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Variables named like ours that mean nothing here, each with the name it may have been meant to be."""
+    """Unknown CORRAL_... variables, each with the most similar known name, if there is one."""
     known = {f"CORRAL_{name}" for name in _OTHER_NAMES}
     for cls in (UpSettings, FrontendSettings, WorkerSettings):
         for field, info in cls.model_fields.items():
@@ -73,12 +73,12 @@ def _read_secret_file(path: str, origin: str) -> tuple[str, str]:
     try:
         return Path(path).read_text().strip(), origin
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        why = error.strerror if isinstance(error, OSError) else "the file is not text"
         raise InvalidSetting(f"{origin}: cannot read {path}: {why}") from error
 
 
 def secret_file_flag(field: str) -> str:
-    """The flag that names a file with this secret, so that the secret is in no argument list."""
+    """The flag for a file that contains this secret, which keeps the secret out of the argument list."""
     return "--" + setting_key(field).replace("_", "-") + "-file"
 
 
@@ -105,12 +105,12 @@ def _read_file(cls: type[RoleSettings], path: Path | None) -> dict[str, tuple[An
         raise InvalidSetting(f"the settings file {path} is not TOML: {error}") from error
     unknown = [table for table in document if table not in ROLES]
     if unknown:
-        raise InvalidSetting(f"{path}: there is no table [{unknown[0]}]; the tables are {', '.join(ROLES)}")
+        raise InvalidSetting(f"{path}: unknown table [{unknown[0]}]; the tables are {', '.join(ROLES)}")
     fields = {setting_key(field): field for field in cls.model_fields}
     found: dict[str, tuple[Any, str]] = {}
     table = document.get(cls.role, {})
     if not isinstance(table, dict):
-        raise InvalidSetting(f"{path}: {cls.role} must be a table: a line [{cls.role}], and settings below it")
+        raise InvalidSetting(f"{path}: {cls.role} must be a table: a line [{cls.role}] followed by its settings")
     for key, value in table.items():
         if key not in fields:
             near = difflib.get_close_matches(key, fields, n=1)
@@ -127,7 +127,8 @@ def load_settings(
     environ: Mapping[str, str] = os.environ,
     file: Path | None = None,
 ) -> Role:
-    """Flags over environment over file over defaults. A value that does not fit stops the start, by name."""
+    """Reads the settings: flags override the environment, which overrides the file and the defaults. Raises
+    InvalidSetting, which names each invalid setting."""
     found: dict[str, tuple[Any, str]] = {}
     found.update(_read_file(cls, file))
     found.update(_read_environment(cls, environ))

@@ -1,4 +1,4 @@
-"""The kinds of values that settings have, and how each is written."""
+"""The types of settings values, with their parsers and checks."""
 
 import ipaddress
 import os
@@ -21,16 +21,16 @@ from corral.core.sizes import parse_budget_bytes, parse_size_bytes
 
 @dataclass(frozen=True, slots=True)
 class LocalAiName:
-    """The name LocalAI has for the same setting."""
+    """LocalAI's name for the same setting."""
 
     name: str
     read: Callable[[str], Any] | None = None
-    """From LocalAI's way to write it to ours, where they differ."""
+    """Converts LocalAI's form of the value to ours, where they differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlsoNamed(LocalAiName):
-    """A second name of our own."""
+    """A second name of Corral's own."""
 
 
 def _read_duration(value: Any) -> Any:
@@ -53,14 +53,14 @@ def split_host_port(text: str) -> tuple[str, int]:
         host = "0.0.0.0" if text.startswith(":") else "127.0.0.1"
     host = host.removeprefix("[").removesuffix("]")
     if not port_text.isdigit() or int(port_text) > 65535:
-        raise ValueError(f"{text!r} is not an address; write for example 127.0.0.1:8080")
+        raise ValueError(f"{text!r} is not an address; use for example 127.0.0.1:8080")
     return host, int(port_text)
 
 
 def _spell_out(value: str) -> str:
     host, port = split_host_port(value)
     if not port:
-        raise ValueError(f"{value!r} names no port that others could find; choose one from 1 to 65535")
+        raise ValueError(f"{value!r} has no fixed port; use a port from 1 to 65535")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -78,9 +78,9 @@ def is_loopback_host(host: str) -> bool:
 
 def _check_filled(value: SecretStr) -> SecretStr:
     if not value.get_secret_value().strip():
-        raise ValueError("is empty; give a value or leave the setting out")
+        raise ValueError("is empty; give a value or omit the setting")
     if not value.get_secret_value().isprintable():
-        raise ValueError("has a line break or another control character in it")
+        raise ValueError("contains a line break or another control character")
     return value
 
 
@@ -92,7 +92,7 @@ def _read_labels(value: Any) -> Any:
         return value
     pairs = [item.partition("=") for item in value.split(",") if item.strip()]
     if any(not separator or not key.strip() for key, separator, _ in pairs):
-        raise ValueError(f"{value!r} is not a list of labels; write for example tier=fast,room=b2")
+        raise ValueError(f"{value!r} is not a list of labels; use for example tier=fast,room=b2")
     return {key.strip(): text.strip() for key, _, text in pairs}
 
 
@@ -115,7 +115,7 @@ NameList = Annotated[tuple[str, ...], BeforeValidator(_read_names)]
 
 
 def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """Names stay as they are; what is written as a network has to be one."""
+    """Checks that every entry with a slash is a network. Raises ValueError."""
     for host in hosts:
         if "/" in host:
             try:
@@ -156,7 +156,7 @@ def _read_mirrors(value: Any) -> Any:
 def _check_mirrors(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     for name in [*value, *(mirror for mirrors in value.values() for mirror in mirrors)]:
         if not _HOST_AND_PORT.fullmatch(name):
-            raise ValueError(f"{name!r} is not a registry's host; write for example quay.io=mirror.lan:5000")
+            raise ValueError(f"{name!r} is not a registry host; use for example quay.io=mirror.lan:5000")
     return value
 
 
@@ -165,20 +165,20 @@ MirrorMap = Annotated[dict[str, tuple[str, ...]], BeforeValidator(_read_mirrors)
 
 
 def read_logins(secret: SecretStr | None) -> dict[str, tuple[str, str]]:
-    """Name and password by host, from `quay.io=robot:secret ghcr.io=me:secret`, or one on a line."""
+    """User and password by host, from `quay.io=robot:secret ghcr.io=me:secret` (separated by spaces or lines)."""
     found = {}
     for login in secret.get_secret_value().split() if secret is not None else ():
         host, _, rest = login.partition("=")
         name, colon, password = rest.partition(":")
         if not _HOST_AND_PORT.fullmatch(host) or not name or not colon or not password or not rest.isprintable():
-            raise ValueError("is not a list of logins; write for example quay.io=robot:secret ghcr.io=me:secret")
+            raise ValueError("is not a list of logins; use for example quay.io=robot:secret ghcr.io=me:secret")
         found[host] = (name, password)
     return found
 
 
 def _check_logins(secret: SecretStr) -> SecretStr:
     if not read_logins(secret):
-        raise ValueError("is empty; give a value or leave the setting out")
+        raise ValueError("is empty; give a value or omit the setting")
     return secret
 
 
@@ -191,12 +191,12 @@ GalleryList = Annotated[tuple[GalleryAddress, ...], BeforeValidator(read_gallery
 def _check_port_range(value: str) -> str:
     first, dash, last = value.partition("-")
     if not dash or not first.isdigit() or not last.isdigit() or not 1 <= int(first) <= int(last) <= 65535:
-        raise ValueError(f"{value!r} is not a range of ports; write for example 20000-23999")
+        raise ValueError(f"{value!r} is not a range of ports; use for example 20000-23999")
     return value
 
 
 def span_of(text: str) -> range | None:
-    """`20000-23999`, the last one included; None for anything else."""
+    """The range `20000-23999`, including its end; None for other text."""
     first, dash, last = text.partition("-")
     if not dash or not first.isdigit() or not last.isdigit():
         return None
@@ -204,7 +204,7 @@ def span_of(text: str) -> range | None:
 
 
 def _check_user(value: str) -> str:
-    """A user of this machine, or a range of numbers; and somebody else only for who may become that."""
+    """Checks a user name of this machine or a range of user ids. Another user than the worker's requires root."""
     own = os.geteuid()
     user = None
     if span_of(value) is None:
@@ -266,15 +266,15 @@ def _check_store(value: str) -> str:
 
 
 def _check_url(value: str, *schemes: str, example: str) -> str:
-    """A host, and where there is a port, one that can be."""
+    """Checks the scheme, the host and the port. Raises ValueError."""
     _check_scheme(value, *schemes)
     try:
         parts = urlsplit(value)
         is_one = re.fullmatch(r"[^\s,]+", parts.hostname or "") and parts.port != 0
-    except ValueError:  # its own words name neither the address nor what to do
+    except ValueError:  # its message names neither the address nor what to do
         is_one = None
     if not is_one:
-        raise ValueError(f"{redact_url(value)!r} is not an address; write for example {example}")
+        raise ValueError(f"{redact_url(value)!r} is not an address; use for example {example}")
     return value
 
 
@@ -284,7 +284,7 @@ def _check_bus(value: str) -> str:
 
 
 def check_http_url(value: str) -> str:
-    """Without the slash at its end. Raises ValueError."""
+    """The URL without a trailing slash. Raises ValueError."""
     return _check_url(value, "http", "https", example="http://10.0.0.2:8080").rstrip("/")
 
 
@@ -294,13 +294,13 @@ HttpUrl = Annotated[str, AfterValidator(check_http_url)]
 
 
 def redact_url(url: str) -> str:
-    """The address without user and password, fit for logs and errors."""
+    """The address without user and password, for logs and errors."""
     return re.sub(r"//[^/]*@", "//", url)
 
 
 def _check_directory(value: Any) -> Any:
     if isinstance(value, str) and not value.strip():
-        raise ValueError("is empty; name a directory or leave the setting out")
+        raise ValueError("is empty; give a directory or omit the setting")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Child processes of `corral up`: in sessions of their own, logging to files, and never outliving their parent."""
+"""Child processes of `corral up`: each in its own session, with a log file, and ended with its parent."""
 
 import asyncio
 import ctypes
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-LOG_MOST_BYTES = 20 << 20
+LOG_LIMIT_BYTES = 20 << 20
 _PR_SET_PDEATHSIG = 1
 
 
@@ -48,7 +48,7 @@ class Child:
             await self._process.wait()
 
     def read_log_tail(self, lines: int = 8) -> str:
-        """The end of what this process wrote; what an earlier one left in the same file is not told again."""
+        """The last lines that this process logged, without those of earlier processes in the same file."""
         if self._log_path is None:
             return ""
         try:
@@ -61,7 +61,7 @@ class Child:
 
 
 async def spawn_child(command: Sequence[str], *, environment: Mapping[str, str], log_path: Path | None) -> Child:
-    """Without a log of its own it writes where we write."""
+    """Starts a child process. Without `log_path` it writes to our own output."""
     if log_path is None:
         return Child(await _spawn(command, environment, None), None, 0)
     log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -92,32 +92,33 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def _die_with_parent() -> None:
-    """Runs between fork and exec: when the parent is killed, the kernel asks this child to stop."""
+    """Runs between fork and exec: the kernel sends SIGTERM to this child when the parent dies."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def bound_log(path: Path) -> None:
-    """Keep one older part. Copied and cut, because the writer keeps its file open (in append mode)."""
+    """Rotates a log file that is too large, keeping one older file. It is copied and truncated, because the writer
+    keeps it open (in append mode)."""
     older = path.with_suffix(path.suffix + ".1")
     try:
-        if path.stat().st_size <= LOG_MOST_BYTES:
+        if path.stat().st_size <= LOG_LIMIT_BYTES:
             return
     except FileNotFoundError:
         return
     try:
         shutil.copyfile(path, older)
     except OSError:
-        older.unlink(missing_ok=True)  # no room for it: bounded goes before kept
+        older.unlink(missing_ok=True)  # no disk space for the copy: limiting the log matters more than keeping it
     os.truncate(path, 0)
 
 
 def python_command(*arguments: str) -> list[str]:
-    """-P: modules in the directory somebody happens to stand in are not ours."""
+    """The command that runs Corral. -P: modules in the current directory must not be imported."""
     return [sys.executable, "-P", "-m", "corral", *arguments]
 
 
 def find_program(name: str) -> str | None:
-    """One installed with us goes before one on the path."""
+    """The path of a program; one installed with Corral takes precedence over one on PATH."""
     beside = Path(sys.executable).parent / name
     return str(beside) if beside.exists() else shutil.which(name)

@@ -1,4 +1,4 @@
-"""Ctrl-C. Presses that come while an earlier one is handled mean the same: they are merged with it."""
+"""Ctrl-C. Presses while an earlier one is handled are merged with it."""
 
 import signal
 import time
@@ -7,26 +7,26 @@ from types import FrameType
 
 EXIT_INTERRUPTED = 130
 HANDLED_WITHIN_S = 3.0
-"""By then an interrupt is dealt with, or got lost or stuck on its way; the next one is acted on again."""
+"""After this time an interrupt counts as handled (or lost), and the next one takes effect again."""
 
 
 class MergingHandler:
-    """Handles SIGINT: acts on the first and drops those that follow, for a while or until `listen_again`."""
+    """A SIGINT handler that acts on the first signal and ignores others for a while, or until `listen_again`."""
 
     def __init__(self, act: Callable[[], None], *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._act = act
         self._monotonic_s = monotonic_s
-        self._deaf_until_s = float("-inf")
+        self._ignore_until_s = float("-inf")
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
         now_s = self._monotonic_s()
-        if now_s < self._deaf_until_s:
+        if now_s < self._ignore_until_s:
             return
-        self._deaf_until_s = now_s + HANDLED_WITHIN_S
+        self._ignore_until_s = now_s + HANDLED_WITHIN_S
         self._act()
 
     def listen_again(self) -> None:
-        self._deaf_until_s = float("-inf")
+        self._ignore_until_s = float("-inf")
 
 
 def _raise() -> None:
@@ -34,22 +34,22 @@ def _raise() -> None:
 
 
 def hear_interrupts() -> None:
-    """The first raises `KeyboardInterrupt`, once. A program that was started to ignore Ctrl-C goes on ignoring it."""
+    """Makes the first interrupt raise `KeyboardInterrupt`. A program started with SIGINT ignored keeps ignoring it."""
     if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, signal.default_int_handler):
         signal.signal(signal.SIGINT, MergingHandler(_raise))
 
 
 def hear_next_interrupt() -> None:
-    """The last one is dealt with, and the program goes on: the next is another wish."""
+    """Marks the last interrupt as handled, so that the next one takes effect at once."""
     handler = signal.getsignal(signal.SIGINT)
     if isinstance(handler, MergingHandler):
         handler.listen_again()
 
 
 def ignore_interrupts() -> None:
-    """From here on. What is left is short, and a traceback would be all that one more Ctrl-C could add."""
-    # SIG_IGN, because a handler of our own does not last through the interpreter's end. The signal is blocked while
-    # handlers are exchanged: it would have none, and the interpreter would complain.
+    """Ignores Ctrl-C from here on: the program is about to end, and an interrupt would only print a traceback."""
+    # SIG_IGN, because a Python handler does not last through the interpreter's shutdown. The signal is blocked while
+    # handlers are replaced, because without one the interpreter reports an error.
     if not hasattr(signal, "pthread_sigmask"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return

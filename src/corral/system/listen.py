@@ -1,4 +1,4 @@
-"""Listening sockets, and telling who already has the port."""
+"""Listening sockets. An error names the program that already uses the port."""
 
 import errno
 import socket
@@ -7,17 +7,17 @@ from corral.core.errors import Unavailable
 from corral.system.port_owner import find_port_owner
 
 Listener = socket.socket
-"""A listening TCP socket, handed on without a look inside."""
+"""A listening TCP socket."""
 
 
 class PortTaken(Unavailable):
-    """By another program; another port may be free."""
+    """Another program uses the port; another port may be free."""
 
 
 def bind_socket(host: str, port: int, *, setting: str | None, shared: bool = False) -> socket.socket:
-    """A listening TCP socket, or an error that names the address and, for who can change `setting`, what to do.
+    """A listening TCP socket. An error names the address and `setting`, with which the user can change it.
 
-    `shared`: further processes of this user may listen there too; the kernel spreads connections over them."""
+    `shared`: other processes of this user may listen there too; the kernel distributes connections among them."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -25,7 +25,7 @@ def bind_socket(host: str, port: int, *, setting: str | None, shared: bool = Fal
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
-        # Two processes may both bind while neither listens: only listening makes the port ours.
+        # Two processes may both bind while neither listens: only listening reserves the port.
         listener.listen(2048)
     except OSError as error:
         listener.close()
@@ -33,9 +33,7 @@ def bind_socket(host: str, port: int, *, setting: str | None, shared: bool = Fal
         raise kind(_explain(error, host, port, setting)) from error
     except OverflowError:
         listener.close()
-        raise Unavailable(
-            f"cannot listen on {host}:{port}: there is no such port; choose another with {setting}"
-        ) from None
+        raise Unavailable(f"cannot listen on {host}:{port}: no such port; choose another one with {setting}") from None
     listener.setblocking(False)
     return listener
 
@@ -44,7 +42,7 @@ def _explain(error: OSError, host: str, port: int, setting: str | None) -> str:
     if setting is None or error.errno != errno.EADDRINUSE:
         return f"cannot listen on {host}:{port}: {error.strerror}" + (f". Change {setting}." if setting else "")
     owner = find_port_owner(port) or "another program"
-    return f"cannot listen on {host}:{port}: {owner} has this port. Stop it, or choose another one with {setting}."
+    return f"cannot listen on {host}:{port}: {owner} uses this port. Stop it, or choose another port with {setting}."
 
 
 def is_port_free(host: str, port: int) -> bool:
@@ -56,7 +54,7 @@ def is_port_free(host: str, port: int) -> bool:
 
 
 def address_towards(host: str, port: int) -> str:
-    """The address of this machine from which `host` is reached. Sends nothing."""
+    """The local address from which `host` is reached. Sends no packet."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         infos = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)

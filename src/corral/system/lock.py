@@ -1,4 +1,4 @@
-"""One process per data directory."""
+"""Locks of data directories: one process of a kind per directory."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from corral.core.errors import Conflict, Unavailable
 
 
 def is_locked(directory: Path, what: str) -> bool:
-    """A process of this kind works on the directory now."""
+    """Whether a process of this kind uses the directory."""
     try:
         handle = os.open(directory / f"{what}.lock", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -26,7 +26,7 @@ def is_locked(directory: Path, what: str) -> bool:
 
 @contextmanager
 def lock_directory(directory: Path, what: str) -> Iterator[None]:
-    """Held while the block runs, and let go by the kernel when the process ends in whatever way."""
+    """Holds the lock while the block runs. The kernel releases it when the process ends for any reason."""
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(directory / f"{what}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -41,9 +41,9 @@ def lock_directory(directory: Path, what: str) -> Iterator[None]:
             holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
             raise Conflict(
                 f"a Corral {what} (process {holder}) already uses {directory}."
-                " Stop it first, or give this one another --data-dir."
+                " Stop it first, or use another --data-dir."
             ) from None
-        with suppress(OSError):  # on a full disk it is held all the same, only not by name
+        with suppress(OSError):  # on a full disk the lock is held without the process id
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield

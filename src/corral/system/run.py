@@ -1,4 +1,4 @@
-"""Runs a role's main, or a command's, until it ends or a signal asks it to."""
+"""Runs the main function of a role or a command until it ends or a signal stops it."""
 
 import asyncio
 import signal
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 
 def run_until_signal(main: Callable[[], Awaitable[None]]) -> None:
-    """SIGINT and SIGTERM cancel `main`, whose `finally` blocks are the orderly stop. A second one changes nothing; a
-    second SIGINT also while the interpreter itself ends."""
+    """Runs `main`. SIGINT and SIGTERM cancel it, so that its `finally` blocks stop everything in order. Further signals
+    have no effect, also while the interpreter shuts down."""
     asyncio.run(_run(main)) if sys.platform == "win32" else _run_uvloop(main)
 
 
@@ -36,39 +36,39 @@ def _run_uvloop(main: Callable[[], Awaitable[None]]) -> None:
 
 async def _run(main: Callable[[], Awaitable[None]]) -> None:
     work = asyncio.ensure_future(main())
-    asked = False
+    stopping = False
 
-    def ask(name: str) -> None:
-        nonlocal asked
-        if not asked:
-            asked = True
+    def stop(name: str) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
             log.debug("role.stopping", signal=name)
             work.cancel()
 
     loop = asyncio.get_running_loop()
 
     def hear(number: int, _frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(ask, signal.Signals(number).name)
+        loop.call_soon_threadsafe(stop, signal.Signals(number).name)
 
-    # Not the loop's own handlers: while it takes those off again, SIGINT raises for a moment.
+    # Not the loop's own handlers: while the loop removes them, SIGINT raises for a moment.
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         await work
     except asyncio.CancelledError:
-        if not asked:
+        if not stopping:
             raise
     finally:
-        # What a library left behind must not keep the process from ending.
+        # Tasks that a library left behind must not keep the process from exiting.
         await end_tasks(asyncio.all_tasks() - {asyncio.current_task()})
         signal.signal(signal.SIGTERM, before[signal.SIGTERM])
-        if asked:
+        if stopping:
             ignore_interrupts()
         else:
             signal.signal(signal.SIGINT, before[signal.SIGINT])
 
 
 def run_interruptible(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """`asyncio.run` for a command. The first interrupt cancels `main`, whose `finally` blocks run undisturbed."""
+    """`asyncio.run` for a command. The first interrupt cancels `main` and lets its `finally` blocks finish."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return asyncio.run(main())
     cancel: Callable[[], object] | None = None

@@ -1,4 +1,4 @@
-"""Secrets on disk: one file each, readable by its owner only, made once and whole."""
+"""Secrets on disk: one file each, readable only by its owner, created once and written atomically."""
 
 import stat
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from corral.system.disk import Disk
 log = structlog.get_logger()
 
 PRIVATE = ("keys", "artifacts")
-"""What a data directory holds that concerns nobody else."""
+"""The private directories inside a data directory."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_secret(disk: Disk, path: Path) -> str | None:
-    """None when there is none: no file, or nothing in it."""
+    """The secret in the file; None when the file is absent or empty."""
     try:
         return (disk.read(path) or b"").decode(errors="replace").strip() or None
     except OSError as error:
@@ -28,11 +28,11 @@ def write_secret(disk: Disk, path: Path, secret: str) -> None:
     try:
         disk.write(path, f"{secret}\n".encode())
     except OSError as error:
-        raise Unavailable(f"cannot keep a secret in {path}: {error.strerror}. Check the data directory.") from error
+        raise Unavailable(f"cannot write the secret {path}: {error.strerror}. Check the data directory.") from error
 
 
 def ensure_secret(disk: Disk, path: Path, make: Callable[[], str]) -> str:
-    """The secret in `path`; made and kept there the first time."""
+    """The secret in `path`; created there the first time."""
     secret = read_secret(disk, path)
     if secret is None:
         secret = make()
@@ -41,7 +41,7 @@ def ensure_secret(disk: Disk, path: Path, make: Callable[[], str]) -> str:
 
 
 def keep_to_owner(path: Path) -> None:
-    """Takes other users' rights away; what is not there, or is another user's, is left."""
+    """Removes other users' permissions. Files that are absent or belong to another user are left alone."""
     try:
         mode = stat.S_IMODE(path.lstat().st_mode)
         if mode & OTHERS and not path.is_symlink():
@@ -53,8 +53,8 @@ def keep_to_owner(path: Path) -> None:
 
 
 def keep_data_to_owner(data_dir: Path) -> None:
-    """A data directory that existed may be open to everyone, and is an administrator's choice; what is secret in it is
-    not."""
+    """Protects the private directories. The data directory itself may be open to others by an administrator's choice,
+    which is logged."""
     for name in PRIVATE:
         keep_to_owner(data_dir / name)
     try:

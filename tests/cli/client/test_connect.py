@@ -1,4 +1,4 @@
-"""Where client commands look for a frontend: what cannot be an address or a key is told in words."""
+"""How client commands find the frontend and the API key, and reject invalid ones."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from corral.core.errors import InvalidInput
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "http://", "http://host:port", "http://host:80800", "http://[::1"])
-def test_what_is_no_address_is_named(url: str, tmp_path: Path) -> None:
+def test_an_invalid_address_is_named(url: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"^--url \(CORRAL_URL\): "):
         connect(url, tmp_path, as_json=False)
 
@@ -21,16 +21,16 @@ def test_one_address_may_be_written_in_several_ways(url: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("key", ["corral-abc\ndef", "corral-ключ"])
-def test_what_can_be_no_key_is_named_and_not_shown(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_key_is_rejected_without_showing_it(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CORRAL_API_KEY", key)
     with pytest.raises(InvalidInput, match=r"^CORRAL_API_KEY: ") as caught:
         connect("http://host:8080", tmp_path, as_json=False)
     assert "corral-" not in str(caught.value)
 
 
-def test_a_directory_named_by_flag_goes_before_what_the_environment_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_data_directory_flag_overrides_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "admin.key").write_text("corral-local\n")
     (tmp_path / "run.json").write_text(json.dumps({"url": "http://127.0.0.1:9191"}))

@@ -1,9 +1,9 @@
-"""When a failed operation is tried again, as `corral ops` tells it."""
+"""When a failed operation is retried, as `corral ops` shows it."""
 
 from datetime import UTC, datetime
 
-from corral.cli.client.operation import AWAY, NodePart, OperationPart
-from corral.cli.commands.ops import awaited, say_retry
+from corral.cli.client.operation import OFFLINE, NodePart, OperationPart
+from corral.cli.commands.ops import awaited, describe_retry
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -16,22 +16,22 @@ def failing(*names: str) -> OperationPart:
     )
 
 
-def test_nothing_is_due_on_machines_that_are_away() -> None:
-    assert say_retry(failing("tiny"), {"id-tiny": AWAY, "id-other": AWAY}) == "waiting for tiny (away)"
+def test_no_retry_is_due_on_offline_nodes() -> None:
+    assert describe_retry(failing("tiny"), {"id-tiny": OFFLINE, "id-other": OFFLINE}) == "waiting for tiny (offline)"
 
 
-def test_one_that_is_there_is_tried() -> None:
-    assert say_retry(failing("tiny", "big"), {"id-tiny": AWAY}) == "next attempt is due"
-    assert say_retry(failing("tiny"), {}) == "next attempt is due"
+def test_a_retry_is_due_on_a_reachable_node() -> None:
+    assert describe_retry(failing("tiny", "big"), {"id-tiny": OFFLINE}) == "next attempt due"
+    assert describe_retry(failing("tiny"), {}) == "next attempt due"
 
 
-def test_an_operation_waits_only_where_all_that_is_left_is_held() -> None:
+def test_an_operation_waits_for_nodes_only_if_no_other_node_is_open() -> None:
     away, here = (NodePart(node_id=f"id-{name}", node_name=name, status="queued") for name in ("away", "here"))
     done = NodePart(node_id="id-done", node_name="done", status="success")
 
     def running(*nodes: NodePart) -> OperationPart:
         return OperationPart(id="1", verb="install", backend="b", state="running", nodes=list(nodes))
 
-    assert awaited(running(done, away), {"id-away": AWAY}) == [away]
-    assert awaited(running(here, away), {"id-away": AWAY}) == []
+    assert awaited(running(done, away), {"id-away": OFFLINE}) == [away]
+    assert awaited(running(here, away), {"id-away": OFFLINE}) == []
     assert awaited(running(done), {}) == []

@@ -1,4 +1,4 @@
-"""A model from the place of its weights alone."""
+"""A model configuration made from the location of its weights."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from corral.store.serving.models import parse_config_text
         "https://host/a/Tiny-Q4.gguf?download=true",
     ],
 )
-def test_its_configuration_is_one_that_corral_takes(uri: str) -> None:
+def test_the_configuration_is_valid(uri: str) -> None:
     config = parse_config_text(config_for(uri))
     assert (config.name, config.backend) == ("tiny-q4", "llama-cpp")
     assert [(file.filename, file.uri) for file in config.files] == [(config.model, uri)]
@@ -23,11 +23,11 @@ def test_its_configuration_is_one_that_corral_takes(uri: str) -> None:
     assert parse_config_text(config_for(uri, name="mine")).name == "mine"
 
 
-def test_namesakes_from_different_places_are_different_files() -> None:
+def test_files_of_the_same_name_from_different_locations_stay_apart() -> None:
     one, other = (parse_config_text(config_for(f"https://{host}/model.gguf", name="mine")) for host in ("a", "b"))
     assert one.model != other.model
 
 
-def test_what_nobody_knows_how_to_run_is_refused() -> None:
+def test_another_file_format_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="--file"):
         config_for("hf://owner/repository/model.safetensors")

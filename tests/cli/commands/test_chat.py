@@ -71,7 +71,7 @@ class Terminal:
         self.process.send_signal(signal.SIGINT)
 
     def wait_for_prompt(self) -> None:
-        """It waits for a line: one that only is about to would notice an interrupt when a line has come."""
+        """Waits until the program reads a line; before that, it would notice an interrupt only after a line."""
 
         def waits() -> bool:
             lines = dict(
@@ -108,13 +108,13 @@ def test_a_question_is_answered_once_and_nothing_else_is_printed(run: Run) -> No
     assert (done.returncode, done.stdout, done.stderr) == (0, "you said how are you\n", "")
 
 
-def test_the_input_is_the_question_when_nobody_sits_there(run: Run) -> None:
+def test_the_question_is_read_from_a_pipe(run: Run) -> None:
     assert run("tiny", given="from a pipe").stdout == "you said from a pipe\n"
     empty = run("tiny")
-    assert (empty.returncode, "no question" in empty.stderr) == (2, True)
+    assert (empty.returncode, "the question is empty" in empty.stderr) == (2, True)
 
 
-def test_verbose_tells_tokens_speed_and_machine(run: Run) -> None:
+def test_verbose_shows_tokens_speed_and_node(run: Run) -> None:
     done = run("tiny", "slow", "-v")
     assert "7 tokens in, 3 out" in done.stderr
     assert "tokens/s" in done.stderr
@@ -127,7 +127,7 @@ def test_json_has_the_answer_and_its_facts(run: Run) -> None:
     assert answer["usage"]["completion_tokens"] == 3
 
 
-def test_what_the_model_is_told_first_and_how_it_shall_answer_is_sent(run: Run, upstream: OpenAiUpstream) -> None:
+def test_the_system_prompt_and_the_sampling_options_are_sent(run: Run, upstream: OpenAiUpstream) -> None:
     run("tiny", "hi", "--system", "be brief", "--max-tokens", "9", "--temperature", "0.5")
     request = upstream.requests[-1][1]
     assert request["messages"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
@@ -138,32 +138,36 @@ def test_a_model_that_is_being_loaded_is_waited_for(run: Run, upstream: OpenAiUp
     upstream.loading = 2
     done = run("tiny", "hi")
     assert (done.returncode, done.stdout) == (0, "you said hi\n")
-    assert "tiny is being loaded on worker-1: fetching weights, 50 %" in done.stderr
-    assert upstream.held_for == ["2", "2", "2"], "no longer than until there is something to say"
+    assert "loading tiny on worker-1: downloading weights, 50 %" in done.stderr
+    assert upstream.held_for == ["2", "2", "2"], "the frontend answers with progress after each hold"
     upstream.loading = 2
     impatient = run("tiny", "hi", "--wait", "0")
-    assert (impatient.returncode, "is being loaded" in impatient.stderr) == (1, True), "3 is a frontend out of reach"
+    assert (impatient.returncode, "is being loaded" in impatient.stderr) == (1, True), (
+        "exit code 3 is for an unreachable frontend"
+    )
 
 
-def test_errors_are_told_in_the_servers_words(run: Run) -> None:
+def test_an_error_shows_the_server_s_message(run: Run) -> None:
     failed = run("tiny", "fail")
     assert (failed.returncode, "the model fell over" in failed.stderr) == (1, True)
     broken = run("tiny", "break it? break")
     assert broken.returncode == 0
     broken = run("tiny", "break")
-    assert (broken.returncode, "broke off" in broken.stderr) == (1, True)
+    assert (broken.returncode, "cut off" in broken.stderr) == (1, True)
 
 
 def test_the_only_model_needs_no_name_and_several_are_listed(run: Run, upstream: OpenAiUpstream) -> None:
     upstream.models.append("other")
     several = run("", given="x")
-    assert (several.returncode, "There are: tiny, other" in several.stderr) == (2, True)
+    assert (several.returncode, "choose a model: tiny, other" in several.stderr) == (2, True)
     upstream.models.clear()
     none = run("", given="x")
     assert (none.returncode, "corral models install smollm2" in none.stderr) == (1, True)
 
 
-def test_a_conversation_remembers_what_was_said(upstream: OpenAiUpstream, terminals: Callable[..., Terminal]) -> None:
+def test_a_conversation_sends_its_earlier_messages(
+    upstream: OpenAiUpstream, terminals: Callable[..., Terminal]
+) -> None:
     chat = terminals(upstream.url)
     chat.expect("> ")
     chat.type("first\n")
@@ -224,6 +228,7 @@ def test_a_held_ctrl_c_stops_the_answer_and_not_the_program(
     hints = chat.output.count("Ctrl-D or /exit ends the conversation")
     chat.interrupt()
     chat.expect("Ctrl-D or /exit ends the conversation", times=hints + 1)
+    chat.wait_for_prompt()
     assert "Traceback" not in chat.output
     chat.type("\x04")
     assert chat.process.wait(60) == 0
@@ -236,7 +241,7 @@ def test_without_any_model_the_demo_model_is_offered(
     chat = terminals(upstream.url)
     chat.expect("Install smollm2")
     chat.type("y\n")
-    chat.expect("smollm2 listens")
+    chat.expect("Chatting with smollm2")
     assert upstream.models == ["smollm2"]
     upstream.models.clear()
     other = terminals(upstream.url)
@@ -246,11 +251,11 @@ def test_without_any_model_the_demo_model_is_offered(
     assert upstream.models == []
 
 
-def test_a_model_that_is_not_there_is_told_before_anything_is_asked(
+def test_an_unknown_model_is_reported_before_the_first_question(
     upstream: OpenAiUpstream, terminals: Callable[..., Terminal]
 ) -> None:
     wrong = terminals(upstream.url, "tiyn")
-    wrong.expect("there is no model 'tiyn', or this key may not use it. Did you mean tiny?")
+    wrong.expect("no model 'tiyn', or this key may not use it. Did you mean tiny?")
     assert wrong.process.wait(60) == 1
     upstream.offered = ["smollm2"]
     offered = terminals(upstream.url, "smollm2")

@@ -1,4 +1,4 @@
-"""Which ports `corral doctor` looks at where nothing runs."""
+"""The ports that `corral doctor` checks when Corral is not running."""
 
 import json
 import socket
@@ -31,7 +31,7 @@ def remember(directory: Path, listen: int, bus: int) -> None:
     (directory / "up.json").write_text(json.dumps(kept))
 
 
-def test_those_of_the_last_run_on_this_data_directory(tmp_path: Path, taken: int) -> None:
+def test_the_ports_of_the_last_run_in_this_data_directory_are_checked(tmp_path: Path, taken: int) -> None:
     bus = free_port()
     remember(tmp_path, taken, bus)
     found = ports(tmp_path)
@@ -39,16 +39,16 @@ def test_those_of_the_last_run_on_this_data_directory(tmp_path: Path, taken: int
     assert "as in the last run" in found[0][2]
 
 
-def test_it_ends_with_how_to_start_as_the_last_time(tmp_path: Path) -> None:
+def test_the_last_line_is_the_command_of_the_last_run(tmp_path: Path) -> None:
     listen, bus = free_port(), free_port()
     remember(tmp_path, listen, bus)
     done = run_cli("doctor", "--data-dir", str(tmp_path), environment=clean_environment(HOME=str(tmp_path)))
     start = f"corral up --data-dir {tmp_path} --listen 127.0.0.1:{listen} --bus-port {bus}\n"
-    assert "Nothing stands in the way" in done.stdout
-    assert done.stdout.endswith(f" To start: {start}"), done.stdout
+    assert "No problems found" in done.stdout
+    assert done.stdout.endswith(f" To start Corral: {start}"), done.stdout
 
 
-def test_those_set_since_by_variable_or_file_go_before(tmp_path: Path, taken: int) -> None:
+def test_ports_set_by_variable_or_file_override_those_of_the_last_run(tmp_path: Path, taken: int) -> None:
     listen, other, bus = free_port(), free_port(), free_port()
     remember(tmp_path, listen, bus)
     assert [port for _, port, _ in ports(tmp_path, CORRAL_LISTEN=f"127.0.0.1:{other}")] == [str(other), str(bus)]

@@ -1,4 +1,4 @@
-"""What `corral why` says, and how short."""
+"""The output of `corral why`, with repeated lines joined."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import pytest
 from click.testing import CliRunner
 
 from corral.cli.commands import why
-from corral.cli.commands.why import tell_model, tell_node
+from corral.cli.commands.why import explain_model, explain_node
 
 
-class Told:
-    """A frontend's answers, as they came over the wire."""
+class FixedAnswer:
+    """A client whose frontend always gives the same answer."""
 
     as_json = False
 
@@ -25,7 +25,7 @@ def candidate(node: str, verdict: str, reason: str) -> dict[str, Any]:
     return {"node_id": node, "node": node, "verdict": verdict, "reason": reason, "score": None}
 
 
-def test_machines_of_which_the_same_can_be_said_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_with_the_same_verdict_and_reason_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     asleep = [candidate(f"n{number}", "ruled_out", "it is offline") for number in range(9)]
     full = candidate("full", "ruled_out", "it is full")
     decision = {
@@ -35,7 +35,7 @@ def test_machines_of_which_the_same_can_be_said_are_told_together(capsys: pytest
         "nodes": 11,
         "candidates": [candidate("best", "chosen", ""), *asleep[:5], full, *asleep[5:]],
     }
-    tell_model(Told({"replicas": [], "loads": [], "decisions": [decision]}), "m")  # type: ignore[arg-type]
+    explain_model(FixedAnswer({"replicas": [], "loads": [], "decisions": [decision]}), "m")  # type: ignore[arg-type]
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "  " in line][1:]
     assert lines == [
         ["*", "best", "chosen"],
@@ -44,7 +44,7 @@ def test_machines_of_which_the_same_can_be_said_are_told_together(capsys: pytest
     ]
 
 
-def test_what_is_said_of_a_model_again_and_again_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeated_decisions_about_a_model_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     def waits(second: int) -> dict[str, Any]:
         outcome = {"waiting": "no room"}
         at = f"2026-01-02T03:04:{second:02}Z"
@@ -54,7 +54,7 @@ def test_what_is_said_of_a_model_again_and_again_is_said_once(capsys: pytest.Cap
     loads = [{"cause": "9 are wanted", "state": "pending", "attempts": tried, "reason": "no room"} for tried in (2, 3)]
     placed = {**waits(0), "outcome": {"placed": {"evict": []}}}
     answer = {"replicas": [], "loads": loads, "decisions": [waits(9), waits(5), waits(1), placed]}
-    tell_model(Told(answer), "m")  # type: ignore[arg-type]
+    explain_model(FixedAnswer(answer), "m")  # type: ignore[arg-type]
     assert [line for line in capsys.readouterr().out.splitlines()[1:] if line and "ruled out" not in line] == [
         "2 loads (9 are wanted): pending, attempt 4. no room",
         "2026-01-02 03:04:09  waiting: no room (cause: 9 are wanted) (3 times since 2026-01-02 03:04:01)",
@@ -62,7 +62,7 @@ def test_what_is_said_of_a_model_again_and_again_is_said_once(capsys: pytest.Cap
     ]
 
 
-def test_who_made_room_and_what_was_said_of_the_many_others_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_evicted_replicas_and_the_remaining_candidates_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     decision = {
         "at": "2026-01-02T03:04:05Z",
         "cause": "a request",
@@ -74,26 +74,26 @@ def test_who_made_room_and_what_was_said_of_the_many_others_is_told(capsys: pyte
             {"verdict": "possible", "reason": "", "nodes": 10},
         ],
     }
-    tell_model(Told({"replicas": [], "loads": [], "decisions": [decision]}), "m")  # type: ignore[arg-type]
+    explain_model(FixedAnswer({"replicas": [], "loads": [], "decisions": [decision]}), "m")  # type: ignore[arg-type]
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert "others made room: old#0" in lines
+    assert "evicted: old#0" in lines
     assert lines[-1] == "and 300 more nodes: 290 ruled out (it is offline); 10 possible"
 
 
-def test_what_is_said_of_a_node_again_and_again_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    def said(second: int, model: str) -> dict[str, Any]:
+def test_repeated_decisions_about_a_node_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def ruled_out(second: int, model: str) -> dict[str, Any]:
         return {"at": f"2026-01-02T03:04:{second:02}Z", "model": model, **candidate("n", "ruled_out", "it is draining")}
 
-    decisions = [said(9, "m"), said(5, "m"), said(1, "m"), said(0, "other")]
+    decisions = [ruled_out(9, "m"), ruled_out(5, "m"), ruled_out(1, "m"), ruled_out(0, "other")]
     answer = {"node": "n", "status": "draining", "reason": "", "replicas": [], "decisions": decisions}
-    tell_node(Told(answer), "n")  # type: ignore[arg-type]
+    explain_node(FixedAnswer(answer), "n")  # type: ignore[arg-type]
     assert capsys.readouterr().out.splitlines()[1:] == [
         "2026-01-02 03:04:09  m: ruled out. it is draining (3 times since 2026-01-02 03:04:01)",
         "2026-01-02 03:04:00  other: ruled out. it is draining",
     ]
 
 
-def test_help_names_the_kinds_and_not_the_guess() -> None:
+def test_help_lists_the_kinds_and_not_the_guess() -> None:
     text = CliRunner().invoke(why.why_group, ["--help"]).output
     assert all(f"\n  {kind} " in text for kind in ("model", "node", "request"))
     assert "guess" not in text

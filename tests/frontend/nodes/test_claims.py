@@ -60,7 +60,7 @@ def test_a_wiped_worker_waits_until_an_administrator_confirms_that_it_replaces_t
         for text in (f"nodes approve phoenix --claim {short}", f"nodes reject phoenix --claim {short}", made_at):
             assert text in shown
         assert claim["http_address"] in shown
-        assert "Another machine claims to be phoenix" in cli(frontend, "status").stdout
+        assert "Another machine claims to be node phoenix" in cli(frontend, "status").stdout
         plain = cli(frontend, "nodes", "approve", "phoenix")
         assert (plain.returncode, short in plain.stderr, "--claim" in plain.stderr) == (2, True, True)
         approved = cli(frontend, "nodes", "approve", "phoenix", "--claim", short)

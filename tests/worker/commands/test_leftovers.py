@@ -25,18 +25,18 @@ async def test_a_stopped_worker_says_what_it_leaves_and_a_command_ends_it(tmp_pa
         assert f"corral worker stop-backends --data-dir {worker.data_dir}" in last
 
         doctor = run_cli("doctor", "--data-dir", str(worker.data_dir), environment=clean_environment()).stdout
-        assert f"2 backends (a#0, b#0) of {worker.data_dir} serve on without a worker" in doctor
+        assert f"2 backends (a#0, b#0) of {worker.data_dir} running without a worker" in doctor
         assert f"worker stop-backends --data-dir {worker.data_dir}" in doctor
 
         ended = run_cli("worker", "stop-backends", "--data-dir", str(worker.data_dir))
-        assert (ended.returncode, ended.stdout) == (0, "Ended 2 backends (a#0, b#0).\n"), ended.stderr
+        assert (ended.returncode, ended.stdout) == (0, "Stopped 2 backends (a#0, b#0).\n"), ended.stderr
         wait_until(lambda: all(map(is_dead, pids)) or None, what="both are gone", within_s=5)
         again = run_cli("worker", "--data-dir", str(worker.data_dir), "stop-backends")
         assert (again.returncode, again.stdout) == (0, f"No backend of {worker.data_dir} was running.\n")
         doctor = run_cli("doctor", "--data-dir", str(worker.data_dir), environment=clean_environment()).stdout
-        assert "serve on without a worker" not in doctor
+        assert "running without a worker" not in doctor
         assert "isolation" in doctor
         missing = run_cli("worker", "stop-backends", "--data-dir", str(tmp_path / "nowhere"))
-        assert (missing.returncode, "is no directory" in missing.stderr) == (2, True)
+        assert (missing.returncode, "is not a worker's data directory" in missing.stderr) == (2, True)
     finally:
         assert worker.close() == []

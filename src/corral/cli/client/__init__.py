@@ -1,1 +1,1 @@
-"""What commands share to call a frontend: the API client, settings, targets."""
+"""What commands share to call a frontend: the API client, settings flags, names and conversations."""

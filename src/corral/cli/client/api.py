@@ -1,16 +1,13 @@
-"""How client commands find the frontend and their credential, and what they print.
+"""The API client of commands: it finds the frontend and the API key.
 
-On the machine where `corral up` runs nothing has to be configured; elsewhere CORRAL_URL and CORRAL_API_KEY are used.
+On a machine where `corral up` runs, nothing has to be configured. Elsewhere, CORRAL_URL and CORRAL_API_KEY are used.
 """
 
 import difflib
 import json
 import os
-import re
 import shlex
-import shutil
-import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -21,14 +18,13 @@ from urllib.parse import quote, urlencode
 import click
 
 from corral.cli.client.last_run import read_last_run
-from corral.cli.program_name import as_called, command
+from corral.cli.program_name import command
 from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound, Unauthenticated
 from corral.settings.values import check_http_url, data_home
 from corral.system import SystemDisk
-from corral.system.http_json import Unreachable, call_json
+from corral.system.http_client import Unreachable, call_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-NARROWEST = 6
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
@@ -38,11 +34,11 @@ class Api:
     key: str | None
     as_json: bool
     data_dir: Path
-    """Of the `corral up` on this machine, if there is one."""
+    """The data directory of `corral up` on this machine."""
     guessed: bool = False
-    """Nobody said where the frontend is, and none runs on the data directory."""
+    """Whether `url` is the default address: none was given, and nothing runs in the data directory."""
     starting: bool = False
-    """Nobody said where the frontend is, and the one on the data directory has not yet told it."""
+    """Whether no address was given and the frontend in the data directory has not published its own yet."""
 
     def call(
         self,
@@ -53,7 +49,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
         within_s: float = 30.0,
     ) -> Any:
-        """Path parts are escaped: a name may hold any character."""
+        """Calls the API. Path segments are escaped, because a name may contain any character."""
         target = "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
         try:
             return call_json(
@@ -63,24 +59,24 @@ class Api:
             raise self.explain(error) from error
 
     def check_meant(self) -> None:
-        """Where an `up` ran and does not now, or not yet, another one may listen at the usual address."""
+        """Raises when the local `corral up` is stopped or starting: another frontend may use the default address."""
         if self.guessed and read_last_run(SystemDisk(), self.data_dir) is not None:
             raise Unreachable(f"{_nothing_runs(self.data_dir)}, or name a frontend with --url")
         if self.starting:
-            raise Unreachable(f"Corral in {self.data_dir} is starting, and does not answer yet: try again in a moment")
+            raise Unreachable(f"Corral in {self.data_dir} is still starting; try again in a few seconds")
 
     def explain(self, error: CorralError) -> CorralError:
-        """With what would help, where the caller of a command can help it."""
+        """Adds what the user can do about the error."""
         if isinstance(error, Unreachable):
             if self.guessed:
                 return Unreachable(f"{error}, and {_nothing_runs(self.data_dir)}, or name a frontend with --url")
             return Unreachable(f"{error}. Is `{command('up')}` (or `{command('frontend')}`) running there?")
         if isinstance(error, Unauthenticated) and self.key is None:
-            return Unauthenticated(f"{self.url} asks for an API key: set CORRAL_API_KEY")
+            return Unauthenticated(f"{self.url} requires an API key; set CORRAL_API_KEY")
         if isinstance(error, Unauthenticated):
             given = self.key == os.environ.get("CORRAL_API_KEY")
             place = "CORRAL_API_KEY" if given else str(self.data_dir / "keys" / "admin.key")
-            return Unauthenticated(f"the key in {place} is not accepted by {self.url}; it is wrong, or was revoked")
+            return Unauthenticated(f"{self.url} rejected the API key in {place}: it is wrong or was revoked")
         return error
 
     def find_node(self, name_or_id: str) -> Any:
@@ -90,19 +86,19 @@ class Api:
         begun = [node for node in nodes if len(name_or_id) >= 4 and node["id"].startswith(name_or_id)]
         found = exact or alike or begun
         if len(found) > 1:
-            raise Conflict(f"{name_or_id!r} fits {len(found)} nodes; give the whole id of the one you mean")
+            raise Conflict(f"{name_or_id!r} matches {len(found)} nodes; give the full node id")
         if found:
             return found[0]
         names = [node["name"] for node in nodes]
         near = difflib.get_close_matches(name_or_id, names, n=3)
-        hint = f"`{command('nodes list')}` shows the ones there are" if names else "there are none yet"
+        hint = f"`{command('nodes list')}` lists all nodes" if names else "no node has joined yet"
         if near:
             hint = f"did you mean {' or '.join(near)}?"
-        raise NotFound(f"there is no node {name_or_id!r}; {hint}")
+        raise NotFound(f"no node {name_or_id!r}; {hint}")
 
 
 def _local(data_dir: Path) -> tuple[str | None, str | None]:
-    """Address and admin key of the `corral up` that uses this data directory."""
+    """The address and the admin key of the `corral up` that uses this data directory."""
     url = key = None
     with suppress(OSError, ValueError, KeyError):
         url = json.loads((data_dir / "run.json").read_text())["url"]
@@ -112,17 +108,17 @@ def _local(data_dir: Path) -> tuple[str | None, str | None]:
 
 
 def _nothing_runs(data_dir: Path) -> str:
-    return f"no `{command('up')}` runs in {data_dir}; start it with: {how_to_start(data_dir)}"
+    return f"`{command('up')}` is not running in {data_dir}; start it with: {how_to_start(data_dir)}"
 
 
 def how_to_start(data_dir: Path) -> str:
-    """As the last time, if there was one."""
+    """The command that starts `corral up` with the addresses of its last run."""
     last = read_last_run(SystemDisk(), data_dir)
     return " ".join([command_on("up", data_dir), *(last.flags() if last is not None else [])])
 
 
 def command_on(words: str, data_dir: Path) -> str:
-    """A command to be typed here that finds this data directory: by a flag, where neither default nor variable does."""
+    """A command as the user types it, with --data-dir where neither the default nor the environment names it."""
     usual = Path(os.environ.get("CORRAL_DATA_DIR") or data_home()).expanduser().absolute()
     return command(words if data_dir == usual else f"{words} --data-dir {shlex.quote(str(data_dir))}")
 
@@ -132,14 +128,14 @@ def local_data_dir(data_dir: Path | None) -> Path:
 
 
 def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
-    # A directory named by flag goes before what the environment says, as every flag does.
+    # A flag takes precedence over the environment: --data-dir over CORRAL_URL.
     named = data_dir is not None and url is None
     url = url or (None if named else os.environ.get("CORRAL_URL"))
     key = os.environ.get("CORRAL_API_KEY")
     if url is not None:
         url = _checked(url)
     if key is not None and not (key.isascii() and key.isprintable()):
-        raise InvalidInput("CORRAL_API_KEY: holds characters that no key has, such as a line break; check what it is")
+        raise InvalidInput("CORRAL_API_KEY: contains a line break or another character that no API key has")
     directory = local_data_dir(data_dir)
     local_url, local_key = _local(directory)
     if url is None or url == local_url:
@@ -161,7 +157,7 @@ def _runs(directory: Path) -> bool:
 
 
 def client_command(command: Command) -> Command:
-    """Adds --json, --url and --data-dir, and hands the command its `Api` first."""
+    """Adds --json, --url and --data-dir, and passes the command its `Api` as the first argument."""
 
     @api_options
     @wraps(command)
@@ -173,10 +169,10 @@ def client_command(command: Command) -> Command:
 
 
 def api_options(command: Command) -> Command:
-    """The same for a command that has something to say where no frontend runs, too."""
+    """The same for a command that also works without a running frontend."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print the API's own objects as JSON.")
-    @click.option("--url", default=None, help="Address of a frontend. [CORRAL_URL]")
+    @click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
+    @click.option("--url", default=None, metavar="URL", help="Frontend address. [CORRAL_URL]")
     @click.option(
         "--data-dir",
         type=click.Path(path_type=Path),
@@ -188,47 +184,3 @@ def api_options(command: Command) -> Command:
         return command(connect(url, data_dir, as_json=as_json), *args, **options)
 
     return wrapped  # type: ignore[return-value]
-
-
-def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def clean(text: str) -> str:
-    """What others say, fit for one line of this terminal: nothing of it steers it, and commands in it can be typed
-    here."""
-    line = re.sub(r"\s*\n\s*", " ", text)
-    return as_called("".join(char if char.isprintable() else "?" for char in line))
-
-
-def fit_widths(widths: Sequence[int], room: int, *, may_cut: Collection[int]) -> list[int]:
-    """Column widths that fit into `room`: of those that may be cut, the widest gives way first."""
-    fitted = list(widths)
-    while sum(fitted) + 2 * (len(fitted) - 1) > room:
-        widest = max(may_cut, key=lambda at: fitted[at])
-        if fitted[widest] <= NARROWEST:
-            break
-        fitted[widest] -= 1
-    return fitted
-
-
-def show_time(rfc3339: str) -> str:
-    """UTC, to the second, as every listing shows it; `--json` tells it in full."""
-    return rfc3339[:19].replace("T", " ")
-
-
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, may_cut: Collection[str] = (), err: bool = False
-) -> None:
-    """Aligned columns. On a terminal some are cut to its width (all, unless they are named); in a pipe none is."""
-    lines = [list(columns), *[[clean(str(cell)) for cell in row] for row in rows]]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
-    if (sys.stderr if err else sys.stdout).isatty():
-        cut = [at for at, column in enumerate(columns) if not may_cut or column in may_cut]
-        widths = fit_widths(widths, shutil.get_terminal_size().columns, may_cut=cut)
-    for line in lines:
-        cells = [
-            (cell if len(cell) <= width else cell[: width - 1] + "…").ljust(width)
-            for cell, width in zip(line, widths, strict=True)
-        ]
-        click.echo("  ".join(cells).rstrip(), err=err)

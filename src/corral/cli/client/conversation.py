@@ -1,4 +1,4 @@
-"""One question to `/v1/chat/completions` and its answer, token by token."""
+"""One chat completion, streamed token by token."""
 
 import json
 import math
@@ -11,16 +11,17 @@ from corral.cli.program_name import command
 from corral.core.errors import CorralError, NotFound, OutcomeUnknown, Unavailable
 from corral.system import Clock
 from corral.system.clock import pause
-from corral.system.http_json import Unreachable, error_of
-from corral.system.http_stream import EventStream
+from corral.system.http_client import EventStream, Unreachable, error_of
 
 Message = dict[str, Any]
-TELL_NODE = {"X-Corral-Client": "1"}
-"""Corral's own clients are told which machine answered."""
+SHOW_NODE = {"X-Corral-Client": "1"}
+"""Asks the frontend to name the node that answered."""
 NODE_HEADERS = ("x-corral-node-name", "x-corral-node", "x-localai-node")
-RETRY_MOST_S = 15.0
+SILENCE_S = 900.0
+"""The longest silence: a model may read a very long prompt before its first token."""
+RETRY_MAX_S = 15.0
 HOLD_S = 2.0
-"""The frontend holds a request for a model that is being loaded this long; then it says how far that is."""
+"""How long the frontend holds a request for a model that is loading before it answers with the load's progress."""
 
 
 @dataclass(slots=True)
@@ -34,11 +35,11 @@ class Answered:
     first_after_s: float | None = None
     took_s: float = 0.0
     stopped: bool = False
-    """By the reader, before it was whole."""
+    """Whether the user stopped it before its end."""
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Of writing alone: what came before the first token is reading."""
+        """The generation speed. The time before the first token, in which the prompt is read, does not count."""
         tokens = self.usage.get("completion_tokens") or self.pieces
         if self.first_after_s is None or tokens < 2 or self.took_s <= self.first_after_s:
             return None
@@ -46,7 +47,7 @@ class Answered:
 
 
 class Loading(Unavailable):
-    """The model is on its way; `what` says how far."""
+    """The model is loading; `what` is the progress."""
 
     def __init__(self, message: str, *, what: dict[str, Any], retry_after_s: float) -> None:
         super().__init__(message)
@@ -55,7 +56,7 @@ class Loading(Unavailable):
 
 
 class NotLoaded(CorralError):
-    """Not within the time the reader was willing to wait."""
+    """The model was not loaded within the user's waiting time."""
 
     code = "model_loading"
 
@@ -69,15 +70,22 @@ def ask(
     on_reasoning: Callable[[str], None],
     load_wait_s: float | None = None,
 ) -> Answered:
-    """Streams one answer. Ctrl-C ends it: what was said so far is the answer."""
-    headers = TELL_NODE if load_wait_s is None else {**TELL_NODE, "X-Corral-Load-Wait": str(math.ceil(load_wait_s))}
+    """Streams one answer. Ctrl-C stops it; the text so far is the answer."""
+    headers = SHOW_NODE if load_wait_s is None else {**SHOW_NODE, "X-Corral-Load-Wait": str(math.ceil(load_wait_s))}
     began_s = clock.monotonic_s()
     answered = Answered()
     try:
         url = f"{api.url}/v1/chat/completions"
-        with EventStream(url, bearer=api.key, body={**body, "stream": True}, headers=headers) as events:
+        with EventStream(
+            url,
+            bearer=api.key,
+            body={**body, "stream": True},
+            headers=headers,
+            answer_within_s=SILENCE_S,
+            silence_s=SILENCE_S,
+        ) as events:
             if events.status != 200:
-                raise api.explain(_refusal(events))
+                raise api.explain(_read_rejection(events))
             answered.node = next((events.headers[name] for name in NODE_HEADERS if name in events.headers), "")
             for chunk in _chunks(events):
                 _take(answered, chunk, on_text, on_reasoning)
@@ -94,18 +102,18 @@ def ask(
 def ask_when_loaded(
     attempt: Callable[[float], Answered], clock: Clock, *, within_s: float, on_loading: Callable[[Loading], None]
 ) -> Answered:
-    """A model that is being loaded is asked again, for as long as the reader is willing to wait. An attempt is told how
-    long it may be held; who was held need not pause before the next."""
-    give_up_s = clock.monotonic_s() + within_s
+    """Repeats the request while the model is loading, for up to `within_s`. Each attempt gets the time for which the
+    frontend may hold it; after an attempt that was held, the next follows without a pause."""
+    deadline_s = clock.monotonic_s() + within_s
     while True:
         try:
             began_s = clock.monotonic_s()
-            return attempt(min(HOLD_S, max(0.0, give_up_s - began_s)))
+            return attempt(min(HOLD_S, max(0.0, deadline_s - began_s)))
         except Loading as loading:
             now_s = clock.monotonic_s()
-            pause_s = 0.0 if now_s - began_s >= HOLD_S / 2 else min(RETRY_MOST_S, loading.retry_after_s)
-            if now_s + pause_s >= give_up_s:
-                raise NotLoaded(f"{loading} (waited for {within_s:.0f} s; it goes on without you)") from loading
+            pause_s = 0.0 if now_s - began_s >= HOLD_S / 2 else min(RETRY_MAX_S, loading.retry_after_s)
+            if now_s + pause_s >= deadline_s:
+                raise NotLoaded(f"{loading} (waited {within_s:.0f} s; the load continues)") from loading
             on_loading(loading)
             try:
                 pause(pause_s)
@@ -113,11 +121,13 @@ def ask_when_loaded(
                 return Answered(stopped=True)
 
 
-def _refusal(events: EventStream) -> CorralError:
+def _read_rejection(events: EventStream) -> CorralError:
     try:
         answer = json.loads(events.read() or b"null")
     except ValueError:
-        return Unavailable(f"the address does not answer like Corral (status {events.status})")
+        return Unavailable(
+            f"the server does not answer like a Corral frontend (status {events.status}); check the address"
+        )
     error = _in_commands(error_of(events.status, answer))
     loading = answer.get("loading") if isinstance(answer, dict) else None
     if events.status == 503 and isinstance(loading, dict) and loading.get("state") != "failed":
@@ -127,22 +137,22 @@ def _refusal(events: EventStream) -> CorralError:
 
 
 def _in_commands(error: CorralError) -> CorralError:
-    """What the API advises to a program, a person at a terminal does with a command."""
+    """Replaces an API route in the advice by the command that does the same."""
     if not isinstance(error, NotFound):
         return error
     return NotFound(str(error).replace("GET /v1/models lists", f"`{command('models list')}` lists"))
 
 
 def _chunks(events: EventStream) -> Iterator[dict[str, Any]]:
-    for data in events:
-        if data == "[DONE]":
+    for event in events:
+        if event.data == "[DONE]":
             return
-        chunk = json.loads(data)
+        chunk = event.decode()
         if isinstance(chunk, dict):
             if chunk.get("error"):
                 raise error_of(502, chunk)
             yield chunk
-    raise OutcomeUnknown("the answer broke off before its end")
+    raise OutcomeUnknown("the answer was cut off before its end")
 
 
 def _take(

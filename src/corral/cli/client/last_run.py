@@ -1,6 +1,6 @@
-"""What the last `corral up` on a data directory was called with, so that the next one does not silently become another.
+"""The name and addresses of the last `corral up` in a data directory, so that a change is reported.
 
-A node's name is kept; where the API listens is a choice of each run, but a change of it is told."""
+The node keeps its name. Each run may choose another listen address."""
 
 import json
 from contextlib import suppress
@@ -21,7 +21,7 @@ class LastRun:
     bus_port: int
 
     def flags(self) -> list[str]:
-        """With which a next run has the same addresses."""
+        """The flags that give the next run the same addresses."""
         kept = {"listen": self.listen, "bus_port": self.bus_port}
         changed = {field: value for field, value in kept.items() if value != _DEFAULTS[field]}
         return [word for field, value in changed.items() for word in (f"--{field.replace('_', '-')}", str(value))]
@@ -39,23 +39,23 @@ def write_last_run(disk: Disk, data_dir: Path, run: LastRun) -> None:
 
 
 def as_before(settings: UpSettings, last: LastRun | None) -> UpSettings:
-    """With the addresses of the last run, where nobody has set others since."""
+    """The settings with the addresses of the last run, unless others are set."""
     if last is None:
         return settings
     kept = {"listen": last.listen, "bus_port": last.bus_port}
     return settings.model_copy(update={name: kept[name] for name in kept.keys() - settings.model_fields_set})
 
 
-def tell_changes(last: LastRun, now: LastRun, *, name_given: bool, host_name: str) -> list[str]:
-    """What somebody who starts it again should know."""
-    told = []
+def describe_changes(last: LastRun, now: LastRun, *, name_given: bool, host_name: str) -> list[str]:
+    """What the user should know about the differences from the last run."""
+    changes = []
     if last.name != now.name:
-        told.append(f"This machine's node was called {last.name}; it is called {now.name} from now on.")
+        changes.append(f"This machine's node is renamed from {last.name} to {now.name}.")
     elif not name_given and now.name != host_name:
-        told.append(f"This machine's node keeps its name {now.name}, as in the last run (--name changes it).")
+        changes.append(f"This machine's node keeps the name {now.name} of the last run (change it with --name).")
     if last.listen != now.listen:
-        told.append(
-            f"The last run listened on {last.listen}, this one listens on {now.listen}: machines that joined there"
-            f" do not find it here. To go on as before: --listen {last.listen}"
+        changes.append(
+            f"The listen address changed from {last.listen} to {now.listen}: nodes that joined the old address cannot"
+            f" reach this frontend. To use the old address: --listen {last.listen}"
         )
-    return told
+    return changes

@@ -1,4 +1,4 @@
-"""What the command line reads of an operation. Fields it does not know are none of its business."""
+"""An operation as the API returns it, with the fields that commands use. Other fields are ignored."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -9,19 +9,19 @@ import msgspec
 from corral.core.backends.wait_outcome import WaitedNode, WaitOutcome, judge_wait
 from corral.core.sizes import format_bytes
 
-AWAY, DRAINED, LEAVING = "away", "drained", "leaving"
+OFFLINE, DRAINED, STOPPING = "offline", "drained", "stopping"
 
 Held = Mapping[str, str]
-"""Ids of nodes that get no orders now, with how: away, drained by an administrator, leaving by itself."""
+"""By node id: why a node gets no commands now. It is offline, drained by an administrator, or stopping."""
 
 
 def how_held(node: Mapping[str, Any]) -> str | None:
-    """Of a node as the API tells it; None where it takes orders."""
+    """Why this node of the API gets no commands now; None when it does."""
     if node["reachable"]:
         return None
     if node["state"] != "draining":
-        return AWAY
-    return DRAINED if node.get("drain_requested", True) else LEAVING
+        return OFFLINE
+    return DRAINED if node.get("drain_requested", True) else STOPPING
 
 
 class NodePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class NodePart(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def amount(self) -> str:
-        """`12.0 MiB of 40.0 MiB, 3.1 MiB/s`; empty when nothing is known."""
+        """The transferred bytes: `12.0 MiB of 40.0 MiB, 3.1 MiB/s`; empty when unknown."""
         if self.bytes_done is None:
             return ""
         of = f" of {format_bytes(self.bytes_total)}" if self.bytes_total else ""
@@ -61,13 +61,13 @@ class OperationPart(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime | None = None
 
     def is_before(self, other: "OperationPart") -> bool:
-        """Of an older state, by the store's clock."""
+        """Whether this is an older state than `other`, by the store's clock."""
         return self.changed_at is not None and other.changed_at is not None and self.changed_at < other.changed_at
 
     def judge_wait(self, held: Held) -> WaitOutcome:
         stands = [WaitedNode(node.node_id, node.status) for node in self.nodes]
-        away = {node for node, how in held.items() if how == AWAY}
-        return judge_wait(self.state, stands, offline=away, draining=held.keys() - away)
+        offline = {node for node, reason in held.items() if reason == OFFLINE}
+        return judge_wait(self.state, stands, offline=offline, draining=held.keys() - offline)
 
 
 def read_operation(answer: Any) -> OperationPart:

@@ -1,4 +1,4 @@
-"""A model from nothing but the place of its weights."""
+"""A model configuration made from the location of a GGUF file."""
 
 import json
 from pathlib import PurePosixPath
@@ -15,12 +15,13 @@ def is_location(name: str) -> bool:
 
 
 def config_for(uri: str, *, name: str = "") -> str:
-    """`hf://owner/repository/file.gguf`, or any other location of such a file. JSON is YAML too."""
+    """The configuration for `hf://owner/repository/file.gguf` or another location of such a file, as JSON (which is
+    also YAML)."""
     path = uri.partition("?")[0]
     file = PurePosixPath(path[: path.lower().find(SUFFIX) + len(SUFFIX)]).name
     if SUFFIX not in path.lower():
         raise InvalidInput(
-            f"{uri} is not a {SUFFIX} file, of which it is known how to run it; give a configuration with --file"
+            f"{uri} is not a {SUFFIX} file, the only format installed without a configuration; pass one with --file"
         )
     model = name or file[: -len(SUFFIX)].lower()
     kept_as = f"{model}/{address_path(uri)}"

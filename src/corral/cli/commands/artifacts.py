@@ -1,5 +1,5 @@
-"""`corral artifacts`: fetch, look at and tidy artifacts on this machine, without a fleet. For preparing machines that
-have no network, and for finding out why an install fails."""
+"""`corral artifacts`: download, inspect, verify and prune artifacts on this machine, without a cluster. It prepares
+machines that have no network, and shows why an install fails."""
 
 import os
 import re
@@ -39,11 +39,10 @@ from corral.artifacts.references import (
     parse_reference,
 )
 from corral.artifacts.settings import ArtifactSettings, GallerySettings
-from corral.cli.client.artifact_names import hints, is_known, request_for_name
+from corral.cli.client.artifacts import ModelQuery, hints, is_known, model_facts, pick, request_for_name, weights_facts
 from corral.cli.client.settings_flags import settings_file
-from corral.cli.commands.artifact_models import WantedModel, model_facts, pick, weights_facts
 from corral.cli.display.artifact_progress import ProgressView
-from corral.cli.display.gallery_warnings import warn_of_galleries
+from corral.cli.display.output import warn_of_galleries
 from corral.cli.program_name import command
 from corral.core.backends.build import BuildRef
 from corral.core.errors import CorralError, InvalidInput, InvalidSetting
@@ -82,31 +81,38 @@ def _hosts(context: click.Context, parameter: click.Parameter, hosts: tuple[str,
     type=click.Path(path_type=Path, file_okay=False),
     default=None,
     envvar="CORRAL_DATA_DIR",
-    help="Where blobs, layers, backends and models are kept. Default: where a worker of this machine has them. The"
-    " directory of a `corral up` means its worker's.",
+    help="Directory of blobs, layers, backends and models. Default: the data directory of a worker on this machine."
+    " For the directory of a `corral up`, its worker's directory is used. [CORRAL_DATA_DIR]",
 )
 @click.option(
-    "--gallery", "galleries", multiple=True, metavar="[NAME=]URL", help="A backend gallery to look names up in."
+    "--gallery", "galleries", multiple=True, metavar="[NAME=]URL", help="Look up backends in this gallery; repeatable."
 )
-@click.option("--model-gallery", "model_galleries", multiple=True, metavar="[NAME=]URL", help="The same, for models.")
 @click.option(
-    "--localai-gallery/--no-localai-gallery", default=False, help="Also look names up in LocalAI's galleries."
+    "--model-gallery",
+    "model_galleries",
+    multiple=True,
+    metavar="[NAME=]URL",
+    help="Look up models in this gallery; repeatable.",
+)
+@click.option(
+    "--localai-gallery/--no-localai-gallery", default=False, help="Also look up names in LocalAI's galleries."
 )
 @click.option(
     "--trust",
     multiple=True,
     metavar="HOST",
     callback=_hosts,
-    help="A host or network that may lie at a private address.",
+    help="Allow downloads from this host or network at a private address; repeatable.",
 )
-@click.option("--plain-http", multiple=True, metavar="HOST", help="A host that may be spoken to without TLS.")
+@click.option("--plain-http", multiple=True, metavar="HOST", help="Allow plain HTTP (no TLS) to this host; repeatable.")
 @click.option(
     "--allow-source-builds",
     is_flag=True,
-    help="Build PyPI packages without usable wheel from source, which runs their code. [CORRAL_ALLOW_SOURCE_BUILDS]",
+    help="Build PyPI packages that have no usable wheel from source, which runs their code."
+    " [CORRAL_ALLOW_SOURCE_BUILDS]",
 )
 @click.option(
-    "--limit-rate", callback=_size, metavar="SIZE", help="The most that is downloaded each second, such as 20MB."
+    "--limit-rate", callback=_size, metavar="SIZE", help="Maximum download rate per second, for example 20MiB."
 )
 @click.pass_context
 def artifacts_group(
@@ -120,12 +126,15 @@ def artifacts_group(
     allow_source_builds: bool,
     limit_rate: int | None,
 ) -> None:
-    """Fetch, look at, verify and prune artifacts of this machine.
+    """Download, inspect, verify and prune local artifacts.
 
-    What a worker of this machine was told by CORRAL_... or the settings file (registry mirrors, logins, hosts, rate)
-    holds here too.
+    Works on this machine only, without a cluster: to prepare a machine that has no network, or to find out why an
+    install fails.
+
+    The settings of a worker on this machine (registry mirrors, logins, hosts, rate), from CORRAL_... variables or the
+    settings file, apply here too.
     """
-    # What a command prints is its answer; only what went wrong is told beside it, on standard error.
+    # Results go to standard output; only warnings and errors are logged, to standard error.
     configure_logs(level="warning", format="console", role="artifacts")
     try:
         worker = load_settings(WorkerSettings, flags={"data_dir": _worker_directory(data_dir)}, file=settings_file())
@@ -150,7 +159,7 @@ def artifacts_group(
 
 
 def _worker_directory(given: Path | None) -> str | None:
-    """None for where workers have theirs by themselves. A `corral up` has its worker's below its own."""
+    """None for the default of workers. The worker of a `corral up` has its directory inside the one of `corral up`."""
     if given is None:
         return None
     directory = given.expanduser()
@@ -169,7 +178,7 @@ def _gallery(text: str, position: int) -> GallerySettings:
 
 
 def _trusting(settings: ArtifactSettings, reference: Reference | None) -> ArtifactSettings:
-    """Whoever types an address on this machine means it; what that address redirects to is judged as ever."""
+    """Trusts the address that the user typed, also a private one. Its redirects are checked as usual."""
     match reference:
         case OciImage(registry=host):
             named = host
@@ -182,9 +191,9 @@ def _trusting(settings: ArtifactSettings, reference: Reference | None) -> Artifa
 
 
 def _reference(text: str) -> Reference | None:
-    """A location, or None for a name to be looked up."""
+    """A location, or None for a name to look up in the galleries."""
     if not text:
-        raise click.BadParameter("is empty; name a backend, or where it is")
+        raise click.BadParameter("is empty; give a backend's name or location")
     if "/" not in text and (Path(text).is_dir() or (ARCHIVE.search(text) and Path(text).is_file())):
         return parse_reference(f"./{text}")
     if "/" not in text and ":" not in text:
@@ -198,7 +207,7 @@ def _reference(text: str) -> Reference | None:
 
 
 def _location(text: str, reference: Reference) -> str:
-    """As it is noted, to be fetched from again: a path means something from everywhere only as a whole."""
+    """The location as it is recorded for later downloads: local paths are made absolute."""
     if isinstance(reference, LocalPath):
         return str(LocalPath(reference.path.absolute()))
     if isinstance(reference, OciArchive | OciLayout):
@@ -218,7 +227,7 @@ def _run(settings: ArtifactSettings, work: Callable[[Artifacts], Awaitable[Resul
     except OSError as error:
         raise click.ClickException(f"{error.filename or settings.data_dir}: {error.strerror or error}.") from error
     except KeyboardInterrupt:
-        click.echo("Interrupted; what was fetched is kept and the next pull continues.", err=True)
+        click.echo("Interrupted. Downloaded parts are kept; the next pull continues from there.", err=True)
         raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
 
 
@@ -233,7 +242,7 @@ def _show(as_json: bool, value: Any, lines: list[str]) -> None:
 _signing_key = click.option(
     "--key",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Refuse an image without a cosign signature by this public key (PEM).",
+    help="Reject images without a cosign signature by this public key (PEM).",
 )
 
 
@@ -242,13 +251,13 @@ def _policy(key: Path | None) -> SignaturePolicy | None:
 
 
 _model_variant = click.option(
-    "--variant", default="", help="With --model: this build of the model instead of the one that suits best."
+    "--variant", default="", help="With --model: this variant of the model instead of the best match."
 )
 _model_memory = click.option(
     "--memory",
     callback=_size,
     metavar="SIZE",
-    help="With --model: the memory the model may use, such as 24GB. Default: this machine's, for a CPU.",
+    help="With --model: memory available to the model, for example 24GiB. Default: this machine's memory, for a CPU.",
 )
 
 
@@ -272,16 +281,24 @@ def _version_facts(version: InstalledVersion) -> dict[str, Any]:
 
 @artifacts_group.command()
 @click.argument("what")
-@click.option("--name", default="", help="Install under this name; needed for a location that is not in a gallery.")
-@click.option("--capability", default="default", show_default=True, help="Resolve a gallery name for such a node.")
-@click.option("--substitute", is_flag=True, help="Take the family's fitting variant if the named one does not fit.")
-@click.option("--digest", default="", help="Refuse any other version than this one.")
+@click.option(
+    "--name", default="", help="Install under this name. Default: the gallery's name, or one made from the location."
+)
+@click.option(
+    "--capability", default="default", show_default=True, help="Resolve the name for a node with this capability."
+)
+@click.option(
+    "--substitute",
+    is_flag=True,
+    help="If the named build does not support the node, use one of the same family that does.",
+)
+@click.option("--digest", default="", help="Reject every version but this one.")
 @_signing_key
-@click.option("--force", is_flag=True, help="Build the version anew even if it is here, to repair it.")
-@click.option("--model", is_flag=True, help="WHAT is a model of a gallery, or a file of weights.")
+@click.option("--force", is_flag=True, help="Install again even if this version is installed, to repair it.")
+@click.option("--model", is_flag=True, help="WHAT is a model in a gallery, or a weights file.")
 @_model_variant
 @_model_memory
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
 def pull(
     settings: ArtifactSettings,
@@ -297,7 +314,9 @@ def pull(
     memory: int | None,
     as_json: bool,
 ) -> None:
-    """Fetch a backend by name or location, and make it current.
+    """Download a backend and make it the current version.
+
+    WHAT is the name of a backend in a gallery, or a location.
 
     A location is an image (quay.io/owner/name:tag), https://..., pypi://package==version, hf://owner/repo/file,
     s3://bucket/key, or a path.
@@ -320,8 +339,8 @@ def pull(
 
     async def weights(artifacts: Artifacts) -> list[dict[str, Any]]:
         if reference is None:
-            wanted = WantedModel(name=what, capability=capability, variant=variant, memory_bytes=memory)
-            entry, picked = await pick(artifacts, wanted)
+            query = ModelQuery(name=what, capability=capability, variant=variant, memory_bytes=memory)
+            entry, picked = await pick(artifacts, query)
             if not as_json and (entry.variants or entry.name.lower() != what.lower()):
                 click.echo(picked.reason, err=True)
             files = (await artifacts.read_model(entry)).files
@@ -338,7 +357,7 @@ def pull(
         version = _run(_trusting(settings, reference), backend)
     finally:
         bar.close()
-    _show(as_json, _version_facts(version), [f"{version.name} is {version.digest}", f"in {version.path}"])
+    _show(as_json, _version_facts(version), [f"{version.name}: {version.digest}", f"installed in {version.path}"])
 
 
 def _name_of(location: str) -> str:
@@ -348,12 +367,14 @@ def _name_of(location: str) -> str:
 
 @artifacts_group.command()
 @click.argument("what")
-@click.option("--capability", default="default", show_default=True)
+@click.option(
+    "--capability", default="default", show_default=True, help="Resolve the name for a node with this capability."
+)
 @_signing_key
-@click.option("--model", is_flag=True, help="WHAT is a model of a gallery.")
+@click.option("--model", is_flag=True, help="WHAT is a model in a gallery.")
 @_model_variant
 @_model_memory
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
 def inspect(
     settings: ArtifactSettings,
@@ -365,11 +386,13 @@ def inspect(
     memory: int | None,
     as_json: bool,
 ) -> None:
-    """Show what a name or location stands for, without its bulk."""
+    """Show what a name or location resolves to.
+
+    Downloads only the metadata."""
     reference = _reference(what)
     if model and reference is None:
-        wanted = WantedModel(name=what, capability=capability, variant=variant, memory_bytes=memory)
-        shown = _run(settings, lambda artifacts: model_facts(artifacts, wanted))
+        query = ModelQuery(name=what, capability=capability, variant=variant, memory_bytes=memory)
+        shown = _run(settings, lambda artifacts: model_facts(artifacts, query))
         _show(as_json, shown, [line for key, value in shown.items() for line in _fact_lines(key, value)])
         return
 
@@ -378,8 +401,8 @@ def inspect(
             return await artifacts.inspect(_location(what, reference), signatures=_policy(key)), {}
         catalogue = await artifacts.read_catalogue()
         if not is_known(catalogue, what):
-            told = [f"No gallery has a backend named {what}.", *await hints(artifacts, catalogue, what)]
-            raise NotInstalled(" ".join(told))
+            message = [f"No gallery has a backend named {what}.", *await hints(artifacts, catalogue, what)]
+            raise NotInstalled(" ".join(message))
         facts = _resolution_facts(catalogue, what, capability)
         uri = facts.get("uri")
         return (await artifacts.inspect(uri, signatures=_policy(key)) if uri else None), facts
@@ -429,12 +452,12 @@ def _resolution_facts(catalogue: Catalogue, name: str, capability: str) -> dict[
 
 
 @artifacts_group.command(name="list")
-@click.option("--available", is_flag=True, help="List what the galleries offer instead of what is installed.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--available", is_flag=True, help="List the backends of the galleries instead of installed ones.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
 def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -> None:
-    """List backends with all their versions, and weights. A star marks the version that new processes
-    start from."""
+    """List installed backend versions and weights. A star marks the current version of a backend, from which new
+    processes start."""
     if available:
         catalogue = _run(settings, lambda artifacts: artifacts.read_catalogue())
         offered = [{"name": entry.name, "gallery": entry.gallery, "uri": entry.uri} for entry in catalogue.entries]
@@ -452,7 +475,7 @@ def list_installed(settings: ArtifactSettings, available: bool, as_json: bool) -
     ]
     facts += [weights_facts(file) for file in weights]
     lines = [_listed_line(item) for item in facts]
-    _show(as_json, facts, lines or [f"Nothing is installed here. Try `{command('artifacts pull llama-cpp')}`."])
+    _show(as_json, facts, lines or [f"Nothing is installed. Try `{command('artifacts pull llama-cpp')}`."])
 
 
 def _listed_line(item: dict[str, Any]) -> str:
@@ -465,11 +488,11 @@ def _listed_line(item: dict[str, Any]) -> str:
 
 @artifacts_group.command()
 @click.argument("names", nargs=-1)
-@click.option("--repair", is_flag=True, help="Build what is damaged anew, from where it came.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--repair", is_flag=True, help="Install damaged versions again from their source.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
 def verify(settings: ArtifactSettings, names: tuple[str, ...], repair: bool, as_json: bool) -> None:
-    """Compare installed backends, file by file, with what was unpacked. Exits with 1 if any is damaged."""
+    """Verify the files of installed backends. Exits with 1 if any is damaged."""
 
     async def look(artifacts: Artifacts) -> list[Verified]:
         installed = names or [backend.name for backend in await artifacts.list_backends() if backend.versions]
@@ -481,31 +504,31 @@ def verify(settings: ArtifactSettings, names: tuple[str, ...], repair: bool, as_
         for item in damaged:
             _repair(settings, item)
         found = _run(settings, look)
-    _show(as_json, found, [line for item in found for line in _verified_lines(item)] or ["Nothing is installed here."])
+    _show(as_json, found, [line for item in found for line in _verified_lines(item)] or ["Nothing is installed."])
     if any(item.damaged for item in found):
         raise SystemExit(1)
 
 
 def _repair(settings: ArtifactSettings, damaged: Verified) -> None:
-    """The version that was current stays it."""
+    """Repairs a damaged version. The current version stays the same."""
     backends = _run(settings, lambda artifacts: artifacts.list_backends())
     (backend,) = [backend for backend in backends if backend.name == damaged.name]
     (version,) = [version for version in backend.versions if version.digest == damaged.digest]
     current = backend.current
 
-    async def mend(artifacts: Artifacts) -> None:
+    async def repair(artifacts: Artifacts) -> None:
         await artifacts.repair(version)
         if current is not None and current.digest != version.digest:
             await artifacts.rollback(version.name, to=current.digest)
 
-    _run(_trusting(settings, parse_reference(version.metadata.uri)), mend)
+    _run(_trusting(settings, parse_reference(version.metadata.uri)), repair)
 
 
 def _verified_lines(item: Verified) -> list[str]:
     if item.unknown:
         return [f"? {item.name}  {item.digest or '-'}  cannot be checked: {item.unknown}"]
     if item.sound:
-        return [f"  {item.name}  {item.digest}  {item.files} files, all as they were unpacked"]
+        return [f"  {item.name}  {item.digest}  {item.files} files, all intact"]
     shown = [f"    {path}" for path in item.damaged[:DAMAGED_SHOWN]]
     if len(item.damaged) > DAMAGED_SHOWN:
         shown.append(f"    and {len(item.damaged) - DAMAGED_SHOWN} more")
@@ -514,14 +537,14 @@ def _verified_lines(item: Verified) -> list[str]:
 
 
 @artifacts_group.command()
-@click.option("--keep", type=click.IntRange(min=1), default=None, help="Versions to keep per backend.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--keep", type=click.IntRange(min=1), default=None, help="Number of versions to keep per backend.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
 def prune(settings: ArtifactSettings, keep: int | None, as_json: bool) -> None:
-    """Remove surplus versions, unneeded layers and blobs. Versions that processes run from stay."""
+    """Remove old versions and unused layers and blobs. Versions in use by processes are kept."""
     freed = _run(settings, lambda artifacts: artifacts.collect_garbage(keep=keep))
     lines = [*(f"removed {version}" for version in freed.versions)]
-    lines.append(f"{freed.layers} layers and {freed.blobs} blobs removed, {freed.bytes / 1e6:,.0f} MB freed")
+    lines.append(f"removed {freed.layers} layers and {freed.blobs} blobs; freed {format_bytes(freed.bytes)}")
     _show(as_json, freed, lines)
 
 

@@ -1,44 +1,49 @@
-"""`corral audit`: who did what."""
+"""`corral audit`: the audit log."""
 
 import json
 from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, client_command, print_json, print_table, show_time
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import print_json, print_table, show_time
 
 
 @click.command("audit")
 @client_command
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many entries.")
-@click.option("--since", default=None, metavar="AGE|TIME", help="Not older than this: 2h, 7d or 2030-01-31T12:00:00Z.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of entries.")
+@click.option(
+    "--since", default=None, metavar="AGE|TIME", help="Only entries since then: 2h, 7d or 2030-01-31T12:00:00Z."
+)
 def audit_command(api: Api, limit: int, since: str | None) -> None:
-    """Who changed what, and who was refused; newest first."""
-    wanted = {"limit": str(limit)} | ({"since": since} if since else {})
-    entries = api.call("GET", "api", "audit", query=wanted)
+    """Show the audit log: changes and denied requests.
+
+    Newest entries first."""
+    query = {"limit": str(limit)} | ({"since": since} if since else {})
+    entries = api.call("GET", "api", "audit", query=query)
     if api.as_json:
         print_json(entries)
         return
     if not entries:
-        click.echo("There are no entries." if since is None else f"There are no entries since {since}.")
+        click.echo("The audit log is empty." if since is None else f"No entries since {since}.")
         return
     print_table(
-        ("TIME (UTC)", "WHO", "ACTION", "ON", "DETAIL"),
+        ("TIME (UTC)", "ACTOR", "ACTION", "SUBJECT", "DETAIL"),
         [
             (
                 show_time(entry["at"]),
                 entry["actor"],
                 entry["action"],
                 _name(entry["subject"], entry),
-                json.dumps(tell(entry), ensure_ascii=False) if entry["detail"] else "",
+                json.dumps(named_detail(entry), ensure_ascii=False) if entry["detail"] else "",
             )
             for entry in entries
         ],
     )
 
 
-def tell(entry: dict[str, Any]) -> Any:
-    """What an entry says, with names."""
+def named_detail(entry: dict[str, Any]) -> Any:
+    """The detail of an entry, with node names beside their ids."""
     detail = dict(entry["detail"])
     nodes = detail.get("nodes")
     count = detail.pop("node_count", None)
@@ -48,7 +53,7 @@ def tell(entry: dict[str, Any]) -> Any:
 
 
 def _name(text: str, entry: dict[str, Any]) -> str:
-    """A node's name, and as much of its id as tells it from others that had the name."""
+    """A node's name with the start of its id, because several nodes may have had the name."""
     name = entry.get("names", {}).get(text)
     return f"{name} ({text[:8]})" if name else text
 

@@ -1,11 +1,11 @@
-"""What can be installed, what is installed where, and what is newer."""
+"""Lists of backends: available ones, installed ones, and upgrades."""
 
 from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json, print_table
-from corral.cli.display.gallery_warnings import warn_of_galleries
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import clean, print_fields, print_json, print_table, warn_of_galleries
 from corral.cli.program_name import command
 from corral.core.sizes import format_bytes
 
@@ -13,14 +13,14 @@ from corral.core.sizes import format_bytes
 @click.command("available")
 @client_command
 @click.argument("name", required=False)
-@click.option("--term", default="", help="Only what has these words in its name, description or tags.")
-@click.option("--tag", default="", help="Only what has this tag.")
-@click.option("--everything", is_flag=True, help="Also parts of families, and development builds.")
+@click.option("--term", default="", help="Only backends with these words in name, description or tags.")
+@click.option("--tag", default="", help="Only backends with this tag.")
+@click.option("--everything", is_flag=True, help="Also list the builds of each family, and development builds.")
 def list_available(api: Api, name: str | None, term: str, tag: str, everything: bool) -> None:
-    """What galleries offer; with NAME, what each machine would get.
+    """List backends to install; with NAME, the build per node.
 
-    SIZE is about the room it takes, as the gallery says it. The download is smaller where it comes packed, or where
-    a machine has parts of it already; `corral artifacts list` tells what it came to on a disk."""
+    SIZE is the approximate disk space according to the gallery. A download is smaller when it is compressed or when the
+    node already has parts of it. `corral artifacts list` shows the size on disk."""
     query = {"term": term, "tag": tag, "name": name or "", "everything": str(everything).lower()}
     answer = api.call("GET", "api", "backends", "available", query=query)
     unread = warn_of_galleries(answer["galleries"])
@@ -31,15 +31,19 @@ def list_available(api: Api, name: str | None, term: str, tag: str, everything: 
         _show_offer(answer["backends"][0], answer["nodes"])
         return
     if not answer["backends"]:
-        click.echo("No gallery that could be read has such a backend." if unread else "No gallery has such a backend.")
+        click.echo(
+            "No matching backend in the galleries that could be read."
+            if unread
+            else "No gallery has a matching backend."
+        )
         return
     print_table(
-        ("BACKEND", "GALLERY", "FITS", "INSTALLED ON", "SIZE", "DESCRIPTION"),
+        ("BACKEND", "GALLERY", "SUPPORTED ON", "INSTALLED ON", "SIZE", "DESCRIPTION"),
         [
             (
                 offer["name"],
                 offer["gallery"],
-                _fits(offer, answer["nodes"]),
+                _supported_on(offer, answer["nodes"]),
                 offer["installed_on"] or "-",
                 _size(offer["size_bytes"]),
                 _first_sentence(offer["description"]),
@@ -49,9 +53,9 @@ def list_available(api: Api, name: str | None, term: str, tag: str, everything: 
     )
 
 
-def _fits(offer: dict[str, Any], nodes: list[dict[str, Any]]) -> str:
-    fitting = sum(variant["nodes"] for variant in offer["variants"] if variant["variant"] is not None)
-    return f"{fitting} of {len(nodes)}" if nodes else "-"
+def _supported_on(offer: dict[str, Any], nodes: list[dict[str, Any]]) -> str:
+    count = sum(variant["nodes"] for variant in offer["variants"] if variant["variant"] is not None)
+    return f"{count} of {len(nodes)}" if nodes else "-"
 
 
 def _size(size_bytes: int | None) -> str:
@@ -64,33 +68,32 @@ def _first_sentence(text: str) -> str:
 
 
 def _show_offer(offer: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
-    for name, value in (
-        ("backend", offer["id"]),
-        ("about", " ".join(offer["description"].split())),
-        ("version", offer["version"] or "as its variants say"),
-        ("license", offer["license"] or "unknown"),
-        ("tags", ", ".join(offer["tags"])),
-        ("more", " ".join(offer["urls"])),
-    ):
-        if value:
-            click.echo(f"{name:8} {clean(value)}")
+    fields = (
+        ("BACKEND", offer["id"]),
+        ("DESCRIPTION", " ".join(offer["description"].split())),
+        ("VERSION", offer["version"] or "differs between builds"),
+        ("LICENSE", offer["license"] or "unknown"),
+        ("TAGS", ", ".join(offer["tags"])),
+        ("LINKS", " ".join(offer["urls"])),
+    )
+    print_fields((label, value) for label, value in fields if value)
     click.echo("")
     if not nodes:
-        click.echo("There are no machines yet that could get it.")
+        click.echo("No node has joined yet.")
         return
     by_capability = {variant["capability"]: variant for variant in offer["variants"]}
     rows = []
     for node in nodes:
         variant = by_capability[node["capability"]]
         rows.append((node["node_name"], variant["variant"] or "none", _size(variant["size_bytes"]), variant["reason"]))
-    print_table(("NODE", "GETS", "SIZE", "BECAUSE"), rows)
+    print_table(("NODE", "BUILD", "SIZE", "REASON"), rows)
 
 
 @click.command("list")
 @client_command
 @click.argument("name", required=False)
 def list_backends(api: Api, name: str | None) -> None:
-    """Which machine has which version of what."""
+    """List installed backends: which node has which version."""
     fleet = api.call("GET", "api", "fleet", "backends")
     if name is not None:
         fleet = [backend for backend in fleet if backend["name"].lower() == name.lower()]
@@ -98,9 +101,9 @@ def list_backends(api: Api, name: str | None) -> None:
         print_json(fleet)
         return
     if not fleet:
-        what = f"No machine has {name}." if name else "No machine has a backend yet."
+        what = f"No node has {name}." if name else "No node has a backend yet."
         available, install = command("backends available"), command("backends install NAME")
-        click.echo(f"{what} `{available}` shows what there is; `{install}` installs it.")
+        click.echo(f"{what} `{available}` lists backends to install; `{install}` installs one.")
         return
     print_table(
         ("BACKEND", "NODE", "VERSION", "DIGEST", "NOTE"),
@@ -120,16 +123,16 @@ def _drift(node: dict[str, Any]) -> str:
     drifts = [f"{drift['cause'].replace('_', ' ')}: {drift['detail']}" for drift in node["drift"]]
     away = [f"the node is {node['node_status']}"] if node["node_status"] not in ("healthy", "draining") else []
     pending = [f"{node['pending']} pending"] if node["pending"] else []
-    newer = ["there is something newer"] if not node["current"] and not drifts and node["digest"] else []
+    newer = ["upgrade available"] if not node["current"] and not drifts and node["digest"] else []
     held = ["rolled back"] if node.get("rolled_back") else []
     return "; ".join(pending + drifts + newer + held + away)
 
 
 @click.command("upgrades")
 @client_command
-@click.option("--check", is_flag=True, help="Have galleries and registries asked anew first.")
+@click.option("--check", is_flag=True, help="Refresh galleries and registries first.")
 def list_upgrades(api: Api, check: bool) -> None:
-    """List backends with an upgrade, and those that cannot be checked."""
+    """List available upgrades, and backends that cannot be checked."""
     if check:
         api.call("POST", "api", "backends", "upgrades", "check", query={"wait": "true"})
     upgrades = api.call("GET", "api", "backends", "upgrades")
@@ -138,12 +141,12 @@ def list_upgrades(api: Api, check: bool) -> None:
         print_json(upgrades)
         return
     if not upgrades:
-        say_nothing_newer(api, unread=bool(unread))
+        report_up_to_date(api, unread=bool(unread))
         return
     for note in _outlook(api):
         click.echo(note, err=True)
     print_table(
-        ("BACKEND", "INSTALLED", "AVAILABLE", "DIFFERING"),
+        ("BACKEND", "INSTALLED", "AVAILABLE", "OUTDATED ON"),
         [
             (
                 name,
@@ -156,21 +159,21 @@ def list_upgrades(api: Api, check: bool) -> None:
     )
 
 
-def say_nothing_newer(api: Api, *, unread: bool = False, held: bool = False) -> None:
-    """`held`: what is newer was rolled back everywhere."""
+def report_up_to_date(api: Api, *, unread: bool = False, held: bool = False) -> None:
+    """Reports that there is no upgrade. `held`: the newer versions were rolled back on all nodes."""
     notes = _outlook(api)
     if held:
-        click.echo("Nothing is newer but what was rolled back.")
+        click.echo("No upgrades, except versions that were rolled back.")
     elif unread:
-        click.echo("Nothing newer is known, but not every gallery could be read.")
+        click.echo("No upgrades found, but not every gallery could be read.")
     else:
-        click.echo("Nothing newer is known." if notes else "Everything is up to date.")
+        click.echo("No upgrades found." if notes else "All backends are up to date.")
     for note in notes:
         click.echo(note)
 
 
 def _outlook(api: Api) -> list[str]:
-    """Where nothing newer is told and there may be something all the same."""
+    """Backends for which no upgrade is listed although there may be one."""
     notes = []
     upgrades = api.call("GET", "api", "backends", "upgrades").values()
     free = {
@@ -192,9 +195,12 @@ def _outlook(api: Api) -> list[str]:
                 unchecked.setdefault(clean(node["unchecked"]), []).append(clean(node["node_name"]))
         upgrade = command(f"backends upgrade {name}")
         if held:
-            notes.append(f"{name}: rolled back on {', '.join(held)} and held there; `{upgrade}` takes the newest again")
+            notes.append(
+                f"{name}: not upgraded on {', '.join(held)}, where it was rolled back;"
+                f" `{upgrade}` installs the newest version"
+            )
         notes += [
-            f"{name}: cannot be checked on {', '.join(nodes)}: {reason}; `{upgrade}` fetches what is there now"
+            f"{name}: cannot be checked on {', '.join(nodes)}: {reason}; `{upgrade}` installs the version available now"
             for reason, nodes in sorted(unchecked.items())
         ]
     return notes

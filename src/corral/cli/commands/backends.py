@@ -1,4 +1,4 @@
-"""`corral backends`: installing, upgrading, rolling back and deleting, on every machine from one place."""
+"""`corral backends`: install, upgrade, roll back and delete backends on all nodes."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -7,37 +7,79 @@ from typing import Any, TypeVar
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json
+from corral.cli.client.api import Api, client_command
 from corral.cli.client.operation import read_operation
-from corral.cli.client.targets import find_labelled, read_target, target_options
-from corral.cli.commands.backend_listing import list_available, list_backends, list_upgrades, say_nothing_newer
+from corral.cli.commands.backend_listing import list_available, list_backends, list_upgrades, report_up_to_date
 from corral.cli.commands.policies import show_policies
 from corral.cli.commands.watch_operation import exit_code_of, how_to_follow, summary, wait_for
-from corral.cli.display.gallery_warnings import warn_of_galleries
+from corral.cli.display.output import clean, print_json, warn_of_galleries
 from corral.cli.program_name import command
 from corral.core.durations import parse_duration_s
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.system import SystemIds
 from corral.system.clock import pause
-from corral.system.http_json import Unreachable
+from corral.system.http_client import Unreachable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-AGAIN_AFTER_S = 1.0
-WAITING = (
-    "Exit code: 0 when every machine is done, 1 when one failed, 4 when the rest follows later by itself (a machine is"
-    " away or drained, or its worker needs longer), 2 for a bad request, 3 when the frontend cannot be reached."
+RETRY_AFTER_S = 1.0
+EXIT_CODES = (
+    "Exit codes: 0 when all nodes are done, 1 when a node failed, 2 for an invalid request, 3 when the frontend cannot"
+    " be reached, 4 when some nodes are still pending (offline, drained, or still running on the worker) and will be"
+    " retried automatically."
 )
 
 
 @click.group("backends")
 def backends_group() -> None:
-    """Install, upgrade, roll back and delete backends everywhere."""
+    """Install, upgrade, roll back and delete backends.
+
+    Changes apply to all nodes unless --node or --selector is given. Each change is an operation; see `corral ops`."""
+
+
+def target_options(command: Command) -> Command:
+    """Adds --node, --selector and --all, passed on as `target`, the part of a request that selects nodes."""
+
+    @click.option("--all", "everyone", is_flag=True, help="All nodes, including those that join later. The default.")
+    @click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this node (name or id); repeatable.")
+    @click.option(
+        "--selector", "selectors", multiple=True, metavar="KEY=VALUE",
+        help="Only nodes with this label, including those that join later; repeatable, all must match.",
+    )  # fmt: skip
+    @wraps(command)
+    def wrapped(
+        api: Api, *args: Any, nodes: tuple[str, ...], selectors: tuple[str, ...], everyone: bool, **options: Any
+    ) -> Any:
+        if everyone and (nodes or selectors):
+            raise InvalidInput("--all cannot be combined with --node or --selector")
+        return command(api, *args, target=read_target(api, nodes, selectors), **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def read_target(api: Api, nodes: tuple[str, ...], selectors: tuple[str, ...]) -> dict[str, Any]:
+    if nodes and selectors:
+        raise InvalidInput("--node and --selector cannot be combined")
+    if nodes:
+        return {"nodes": [api.find_node(node)["id"] for node in nodes]}
+    pairs = [selector.partition("=") for selector in selectors]
+    wrong = [key for key, equals, _ in pairs if not equals or not key]
+    if wrong:
+        raise InvalidInput(f"{wrong[0]!r} is not a selector; use for example --selector room=b2")
+    return {"selector": {key: value for key, _, value in pairs}} if pairs else {}
+
+
+def find_labelled(api: Api, selector: dict[str, str]) -> list[str]:
+    """Ids of the nodes that have these labels now."""
+    nodes = api.call("GET", "api", "nodes")
+    return [node["id"] for node in nodes if selector.items() <= (node.get("labels") or {}).items()]
 
 
 def waiting_options(command: Command) -> Command:
-    @click.option("--wait/--no-wait", "wait", default=True, help="Wait until it is over, and tell how far it is.")
-    @click.option("--timeout", default=None, metavar="DURATION", help="Wait no longer than this: 90s, 15m.")
+    @click.option(
+        "--wait/--no-wait", "wait", default=True, show_default=True, help="Wait for completion and show progress."
+    )
+    @click.option("--timeout", default=None, metavar="DURATION", help="Maximum waiting time: 90s, 15m.")
     @wraps(command)
     def wrapped(*args: Any, timeout: str | None, **options: Any) -> Any:
         return command(*args, timeout_s=_duration_s(timeout), **options)
@@ -54,18 +96,19 @@ def _duration_s(text: str | None) -> float | None:
         raise InvalidInput(f"--timeout: {error}") from None
 
 
-def ask(api: Api, *path: str, body: dict[str, Any]) -> Any:
-    """The key makes it one operation, though it may be sent twice: a frontend that dies may have taken it in."""
+def start_operation(api: Api, *path: str, body: dict[str, Any]) -> Any:
+    """Starts an operation. A request whose answer is lost is sent again with the same key, so that it starts only
+    one."""
     headers = {"Idempotency-Key": SystemIds().uuid()}
     try:
         return api.call("POST", "api", "backends", *path, body=body, headers=headers)
     except Unreachable:
-        pause(AGAIN_AFTER_S)
+        pause(RETRY_AFTER_S)
         return api.call("POST", "api", "backends", *path, body=body, headers=headers)
 
 
 def _follow(api: Api, answers: Sequence[Any], *, wait: bool, timeout_s: float | None) -> None:
-    """All were asked for before any is waited for; the exit code is that of the worst."""
+    """Waits for operations that were all started before. The exit code is that of the worst outcome."""
     outcomes = []
     shown = []
     for answer in answers:
@@ -73,7 +116,7 @@ def _follow(api: Api, answers: Sequence[Any], *, wait: bool, timeout_s: float | 
         if not wait:
             shown.append(answer)
             if not api.as_json:
-                click.echo(f"Asked for: operation {operation_id}. {how_to_follow(operation_id)}")
+                click.echo(f"Started operation {operation_id}. {how_to_follow(operation_id)}")
             continue
         operation, outcome = wait_for(api, operation_id, timeout_s=timeout_s)
         shown.append(operation)
@@ -85,52 +128,56 @@ def _follow(api: Api, answers: Sequence[Any], *, wait: bool, timeout_s: float | 
     raise click.exceptions.Exit(exit_code_of(outcomes))
 
 
-@backends_group.command("install", epilog=WAITING)
+@backends_group.command("install", epilog=EXIT_CODES)
 @client_command
 @click.argument("name", required=False)
-@click.option("--uri", default="", help="From this location instead of a gallery: an OCI image, a URL, pypi://...")
-@click.option("--name", "called", default="", help="What to call it, with --uri; NAME will do.")
-@click.option("--alias", default="", help="A short name that models may use for it; with --uri.")
-@click.option("--force", is_flag=True, help="Install again where it is installed.")
+@click.option(
+    "--uri", default="", help="Install from this location instead of a gallery: an OCI image, a URL, pypi://..."
+)
+@click.option("--name", "called", default="", help="With --uri: the backend's name. Same as NAME.")
+@click.option("--alias", default="", help="With --uri: another name that models may use for the backend.")
+@click.option("--force", is_flag=True, help="Install again on nodes that already have it.")
 @target_options
 @waiting_options
 def install_backend(
     api: Api, name: str | None, uri: str, called: str, alias: str, force: bool, target: dict[str, Any], **waiting: Any
 ) -> None:
-    """Install a backend. Machines that join later get it too, unless machines were named."""
+    """Install a backend. Nodes that join later get it too, unless --node is given."""
     if uri and name and not called:
         called, name = name, None
     if bool(name) == bool(uri):
         raise InvalidInput(
-            f"say what to install: a NAME from `{command('backends available')}`, or one of your own with --uri"
+            f"nothing to install: give a NAME from `{command('backends available')}`, or a NAME and --uri"
         )
     if uri:
         if not called:
-            raise InvalidInput("--uri needs a NAME: what the backend is to be called")
+            raise InvalidInput("--uri requires a NAME for the backend")
         body = {"uri": uri, "name": called, "alias": alias, "force": force, **target}
-        _follow(api, [ask(api, "install-external", body=body)], **waiting)
+        _follow(api, [start_operation(api, "install-external", body=body)], **waiting)
         return
     if called or alias:
-        raise InvalidInput("--name and --alias go with --uri; a backend of a gallery has its own")
+        raise InvalidInput("--name and --alias require --uri")
     if not target:
-        _tell_replaced(api, (name or "").rpartition("@")[2])
-    _follow(api, [ask(api, "install", name or "", body={"force": force, **target})], **waiting)
+        _report_replaced(api, (name or "").rpartition("@")[2])
+    _follow(api, [start_operation(api, "install", name or "", body={"force": force, **target})], **waiting)
 
 
-def _tell_replaced(api: Api, backend: str) -> None:
-    """What an install everywhere puts an end to."""
+def _report_replaced(api: Api, backend: str) -> None:
+    """Reports the policies that an install on all nodes replaces."""
     for policy in api.call("GET", "api", "policies"):
         if policy["backend"] == backend and policy["selector"]:
             where = " ".join(f"{key}={value}" for key, value in policy["selector"].items())
-            click.echo(f"This replaces the policy for machines with {where}.", err=True)
+            click.echo(f"This replaces the policy for nodes with {where}.", err=True)
 
 
-@backends_group.command("upgrade", epilog=WAITING)
+@backends_group.command("upgrade", epilog=EXIT_CODES)
 @client_command
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="Everything newer, but for what was rolled back.")
-@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this machine (name or id); repeatable.")
-@click.option("--selector", "selectors", multiple=True, metavar="KEY=VALUE", help="Only machines with this label.")
+@click.option("--all", "everything", is_flag=True, help="Upgrade all backends, except versions that were rolled back.")
+@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this node (name or id); repeatable.")
+@click.option(
+    "--selector", "selectors", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label; repeatable."
+)
 @waiting_options
 def upgrade_backend(
     api: Api,
@@ -141,79 +188,81 @@ def upgrade_backend(
     wait: bool,
     timeout_s: float | None,
 ) -> None:
-    """Upgrade a backend where it is installed. What serves goes on serving until the new version is ready."""
+    """Upgrade a backend on the nodes that have it.
+
+    Replicas keep serving with the old version until the new one is ready."""
     if bool(name) == everything:
-        raise InvalidInput(f"say what to upgrade: a NAME from `{command('backends upgrades')}`, or --all")
+        raise InvalidInput(f"nothing to upgrade: give a NAME from `{command('backends upgrades')}`, or --all")
     target = read_target(api, nodes, selectors)
     if name:
-        _follow(api, [ask(api, "upgrade", name, body=target)], wait=wait, timeout_s=timeout_s)
+        _follow(api, [start_operation(api, "upgrade", name, body=target)], wait=wait, timeout_s=timeout_s)
         return
     upgrades = _upgrades_on(api, target)
     names = [each for each, nodes in sorted(upgrades.items()) if not _is_held(nodes)]
     if not names and not api.as_json:
         unread = warn_of_galleries(api.call("GET", "backends", "galleries"))
-        say_nothing_newer(api, unread=bool(unread), held=bool(upgrades))
-    _follow(api, _ask_each(api, names, {"skip_rolled_back": True, **target}), wait=wait, timeout_s=timeout_s)
+        report_up_to_date(api, unread=bool(unread), held=bool(upgrades))
+    _follow(api, _start_upgrades(api, names, {"skip_rolled_back": True, **target}), wait=wait, timeout_s=timeout_s)
 
 
 def _upgrades_on(api: Api, target: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """By backend: the machines that have something older, of those that are meant."""
+    """By backend: the targeted nodes that have an older version."""
     upgrades = api.call("GET", "api", "backends", "upgrades")
     found = {name: upgrade.get("node_drift") or [] for name, upgrade in upgrades.items()}
     if not target:
         return found
-    meant = set(target.get("nodes") or find_labelled(api, target["selector"]))
-    there = {name: [node for node in nodes if node["node_id"] in meant] for name, nodes in found.items()}
-    return {name: nodes for name, nodes in there.items() if nodes}
+    targeted = set(target.get("nodes") or find_labelled(api, target["selector"]))
+    outdated = {name: [node for node in nodes if node["node_id"] in targeted] for name, nodes in found.items()}
+    return {name: nodes for name, nodes in outdated.items() if nodes}
 
 
 def _is_held(nodes: list[dict[str, Any]]) -> bool:
-    """Rolled back wherever it is."""
+    """Whether it was rolled back on all these nodes."""
     return bool(nodes) and all(node.get("rolled_back") for node in nodes)
 
 
-def _ask_each(api: Api, names: Sequence[str], body: dict[str, Any]) -> list[Any]:
-    """One that cannot be upgraded now, because it is frozen or was just deleted, keeps none of the others back."""
+def _start_upgrades(api: Api, names: Sequence[str], body: dict[str, Any]) -> list[Any]:
+    """Starts an upgrade of each backend. One that is frozen or was just deleted does not stop the others."""
     answers = []
     for name in names:
         try:
-            answers.append(ask(api, "upgrade", name, body=body))
+            answers.append(start_operation(api, "upgrade", name, body=body))
         except (Conflict, NotFound) as error:
             click.echo(f"{clean(name)}: not upgraded: {clean(str(error))}", err=True)
     return answers
 
 
-@backends_group.command("rollback", epilog=WAITING)
+@backends_group.command("rollback", epilog=EXIT_CODES)
 @client_command
 @click.argument("name")
-@click.option("--digest", default=None, help="To this version; without it, to the one before.")
+@click.option("--digest", default=None, help="The version to roll back to. Default: the previous one.")
 @target_options
 @waiting_options
 def roll_back_backend(api: Api, name: str, digest: str | None, target: dict[str, Any], **waiting: Any) -> None:
-    """Go back to the version before, in seconds.
+    """Roll back to the previous version, in seconds.
 
-    It is still on the machines' disks: nothing is downloaded."""
+    That version is still on the nodes' disks: nothing is downloaded."""
     body = {"to": digest, **target} if digest else target
-    _follow(api, [ask(api, name, "rollback", body=body)], **waiting)
+    _follow(api, [start_operation(api, name, "rollback", body=body)], **waiting)
 
 
-@backends_group.command("delete", epilog=WAITING)
+@backends_group.command("delete", epilog=EXIT_CODES)
 @client_command
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @target_options
 @waiting_options
 def delete_backend(api: Api, name: str, yes: bool, target: dict[str, Any], **waiting: Any) -> None:
-    """Delete a backend. It does not come back with a machine that is away now."""
+    """Delete a backend. Nodes that are offline now delete it when they return."""
     if not yes and not sys.stdin.isatty():
-        raise InvalidInput("nobody is there to confirm the deletion; add --yes")
+        raise InvalidInput("not a terminal: pass --yes to confirm")
     ends = clean(api.call("GET", "api", "backends", name, "dependents", query=_as_query(target))["consequence"])
     if ends:
         click.echo(f"{ends}.", err=True)
     if not yes:
-        where = "the machines named" if target else "every machine"
+        where = "the selected nodes" if target else "all nodes"
         click.confirm(f"Delete {name} from {where}?", abort=True)
-    _follow(api, [ask(api, "delete", name, body=target)], **waiting)
+    _follow(api, [start_operation(api, "delete", name, body=target)], **waiting)
 
 
 for _command in (list_available, list_backends, list_upgrades, show_policies):

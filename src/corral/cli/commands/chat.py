@@ -1,4 +1,4 @@
-"""`corral chat`: talk to a model."""
+"""`corral chat`: chat with a model."""
 
 import difflib
 import sys
@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json
+from corral.cli.client.api import Api, client_command
 from corral.cli.client.conversation import Answered, Loading, Message, ask, ask_when_loaded
-from corral.cli.display.loading import loading_line
+from corral.cli.display.output import clean, print_json
+from corral.cli.display.replicas import loading_line
 from corral.cli.program_name import command
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.system import Clock, SystemClock
@@ -27,12 +28,12 @@ DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 @client_command
 @click.argument("model", required=False)
 @click.argument("question", nargs=-1)
-@click.option("--system", default="", help="What the model is told first.")
-@click.option("--max-tokens", type=click.IntRange(1), default=None, help="Longest answer.")
-@click.option("--temperature", type=click.FloatRange(0, 5), default=None)
+@click.option("--system", default="", help="System prompt.")
+@click.option("--max-tokens", type=click.IntRange(1), default=None, help="Maximum length of an answer, in tokens.")
+@click.option("--temperature", type=click.FloatRange(0, 5), default=None, help="Sampling temperature.")
 @click.option("--wait", "wait_s", type=click.FloatRange(0), default=600.0, show_default=True, metavar="SECONDS",
-              help="How long to wait for a model that is being loaded.")  # fmt: skip
-@click.option("--verbose", "-v", is_flag=True, help="After each answer: tokens, speed, and the machine it came from.")
+              help="Maximum waiting time for a model that is loading.")  # fmt: skip
+@click.option("--verbose", "-v", is_flag=True, help="After each answer, show tokens, speed and the node.")
 def chat_command(
     api: Api,
     model: str | None,
@@ -43,12 +44,13 @@ def chat_command(
     wait_s: float,
     verbose: bool,
 ) -> None:
-    """Talk to MODEL. With a QUESTION, or text on the input, it answers once; else it is a conversation.
+    """Chat with a model.
 
-    Ctrl-C stops an answer; Ctrl-D or /exit ends the conversation."""
+    With a QUESTION, or with text on standard input, prints one answer and exits. Otherwise starts a conversation:
+    Ctrl-C stops an answer, Ctrl-D or /exit ends the conversation. MODEL may be omitted if there is only one."""
     asked = " ".join(question) or _read_input()
     if asked is not None and not asked.strip():
-        raise InvalidInput("there is no question; write it after the model's name, or into the input")
+        raise InvalidInput("the question is empty; give it after the model's name or on standard input")
     options = {"max_tokens": max_tokens, "temperature": temperature}
     chat = Chat(
         api=api,
@@ -66,7 +68,7 @@ def chat_command(
 
 
 def _read_input() -> str | None:
-    """None when a person sits there."""
+    """The text on standard input; None when that is a terminal."""
     return None if sys.stdin.isatty() else sys.stdin.read()
 
 
@@ -76,11 +78,11 @@ def _choose_model(api: Api) -> str:
         return names[0]
     if names:
         listed = ", ".join(clean(name) for name in names)
-        raise InvalidInput(f"which model? There are: {listed}. Write for example: {command(f'chat {names[0]}')}")
+        raise InvalidInput(f"choose a model: {listed}. For example: {command(f'chat {names[0]}')}")
     if not sys.stdin.isatty():
-        raise NotFound(f"there is no model yet; a small one to try: {command(f'models install {DEMO_MODEL}')}")
+        raise NotFound(f"no model is installed; to install a small one: {command(f'models install {DEMO_MODEL}')}")
     click.confirm(
-        f"There is no model yet. Install {DEMO_MODEL} (94 MB, runs on any machine)?", default=True, abort=True
+        f"No model is installed. Install {DEMO_MODEL} (90 MiB, runs on any machine)?", default=True, abort=True
     )
     api.call("POST", "api", "models", "install", body={"name": DEMO_MODEL})
     return DEMO_MODEL
@@ -91,7 +93,7 @@ def _list_models(api: Api) -> list[str]:
 
 
 def visible(text: str) -> str:
-    """Nothing a model says steers the reader's terminal."""
+    """A model's text without characters that control the terminal."""
     return "".join(char for char in text if char.isprintable() or char in "\n\t")
 
 
@@ -105,7 +107,7 @@ class Chat:
     verbose: bool
     messages: list[Message] = field(default_factory=list)
     _thinking: bool = False
-    _told: str = ""
+    _printed: str = ""
 
     def answer_once(self, question: str) -> None:
         answered = self._ask(question)
@@ -125,8 +127,11 @@ class Chat:
             raise click.exceptions.Exit(EXIT_INTERRUPTED)
 
     def converse(self) -> None:
-        self._check_there()
-        click.echo(f"{clean(self.model)} listens. Ctrl-C stops an answer, Ctrl-D or /exit ends.", err=True)
+        self._check_model()
+        click.echo(
+            f"Chatting with {clean(self.model)}. Ctrl-C stops an answer, /exit or Ctrl-D ends the chat.",
+            err=True,
+        )
         _prepare_line_editing()
         while True:
             try:
@@ -136,30 +141,31 @@ class Chat:
             except KeyboardInterrupt:
                 click.echo("\nCtrl-D or /exit ends the conversation.", err=True)
 
-    def _check_there(self) -> None:
-        """Before somebody writes a long question to nobody. Not every server lists its models."""
+    def _check_model(self) -> None:
+        """Raises when there is no such model, before the user types a long question. Some servers list no models."""
         names = [self.model]
         with suppress(NotFound):
             names = _list_models(self.api)
         if self.model not in names:
             near = difflib.get_close_matches(self.model, names, n=3)
             hint = (
-                f"Did you mean {' or '.join(near)}?" if near else f"`{command('models list')}` lists those you may use."
+                f"Did you mean {' or '.join(near)}?" if near else f"`{command('models list')}` lists available models."
             )
-            raise self._not_there(NotFound(f"there is no model {self.model!r}, or this key may not use it. {hint}"))
+            raise self._not_found(NotFound(f"no model {self.model!r}, or this key may not use it. {hint}"))
 
-    def _not_there(self, refused: NotFound) -> NotFound:
-        """With how to get it, where a gallery has it."""
+    def _not_found(self, error: NotFound) -> NotFound:
+        """The error, or how to install the model when a gallery has it."""
         query = [("term", self.model), ("limit", "50")]
         with suppress(CorralError):
             found = self.api.call("GET", "api", "models", "available", query=query, within_s=LOOK_WITHIN_S)
             if any(model["name"] == self.model and not model["installed"] for model in found["models"]):
                 install = command(f"models install {self.model}")
-                return NotFound(f"there is no model {self.model!r} here yet, but a gallery has it: {install}")
-        return refused
+                return NotFound(f"the model {self.model!r} is not installed, but a gallery has it: {install}")
+        return error
 
     def _turn(self) -> bool:
-        """Whether the conversation goes on. It does after an error, as if that had not been asked."""
+        """Reads and answers one question; returns whether the conversation continues. An error is printed, and the
+        question is not added to the conversation."""
         hear_next_interrupt()
         try:
             question = input("> ")
@@ -186,25 +192,30 @@ class Chat:
         try:
             answered = ask_when_loaded(
                 lambda left_s: ask(
-                    self.api, self.clock, body, on_text=self._say, on_reasoning=self._think, load_wait_s=left_s
+                    self.api,
+                    self.clock,
+                    body,
+                    on_text=self._print_text,
+                    on_reasoning=self._print_reasoning,
+                    load_wait_s=left_s,
                 ),
                 self.clock,
                 within_s=self.wait_s,
-                on_loading=self._tell_loading,
+                on_loading=self._print_loading,
             )
         except NotFound as error:
-            raise self._not_there(error) from error
+            raise self._not_found(error) from error
         self._end_line(answered)
         self.messages = [*asked, {"role": "assistant", "content": answered.text}]
         return answered
 
-    def _say(self, text: str) -> None:
+    def _print_text(self, text: str) -> None:
         if self._thinking:
             self._thinking = False
             self._write(PLAIN + "\n" if sys.stdout.isatty() else "\n")
         self._write(visible(text))
 
-    def _think(self, text: str) -> None:
+    def _print_reasoning(self, text: str) -> None:
         if not self._thinking:
             self._thinking = True
             self._write(DIM if sys.stdout.isatty() else "")
@@ -223,30 +234,30 @@ class Chat:
         if answered.stopped:
             click.echo("(stopped)", err=True)
         if self.verbose:
-            click.echo(f"({', '.join([*_facts(answered), self._machine(answered)])})", err=True)
+            click.echo(f"({', '.join([*_facts(answered), self._node(answered)])})", err=True)
 
-    def _machine(self, answered: Answered) -> str:
-        """Corral's frontends name it in the answer; where another one does not, an administrator can ask."""
+    def _node(self, answered: Answered) -> str:
+        """The node that answered. Where the answer does not name it, an admin key can look it up."""
         if answered.node:
             return f"from {clean(answered.node)}"
         try:
             replicas = self.api.call("GET", "api", "replicas")
             names = {node["id"]: node["name"] for node in self.api.call("GET", "api", "nodes")}
         except CorralError:
-            return "machine not told"
+            return "node unknown"
         serving = {
             names.get(replica["node_id"], replica["node_id"])
             for replica in replicas
             if replica["model_name"] == self.model and replica["corral_state"] == "ready"
         }
         listed = ", ".join(clean(name) for name in sorted(serving))
-        return f"from {'one of ' if len(serving) > 1 else ''}{listed}" if serving else "machine not told"
+        return f"from {'one of ' if len(serving) > 1 else ''}{listed}" if serving else "node unknown"
 
-    def _tell_loading(self, loading: Loading) -> None:
+    def _print_loading(self, loading: Loading) -> None:
         line = loading_line(self.model, loading.what)
-        if line != self._told:
+        if line != self._printed:
             click.echo(line, err=True)
-            self._told = line
+            self._printed = line
 
 
 def _facts(answered: Answered) -> Sequence[str]:
@@ -257,12 +268,12 @@ def _facts(answered: Answered) -> Sequence[str]:
     if answered.tokens_per_s is not None:
         facts.append(f"{answered.tokens_per_s:.1f} tokens/s")
     if answered.first_after_s is not None:
-        facts.append(f"first after {answered.first_after_s:.2f} s")
+        facts.append(f"first token after {answered.first_after_s:.2f} s")
     return facts
 
 
 def _prepare_line_editing() -> None:
-    """Arrow keys and history at the prompt, where the system has the library for it."""
+    """Enables arrow keys and history at the prompt, where the readline library is installed."""
     try:
         import readline  # noqa: F401
     except ImportError:

@@ -1,4 +1,4 @@
-"""`corral demo`: a herd of three on this machine, a model on two of them, and a machine that dies."""
+"""`corral demo`: three workers on this machine, a model on two of them, and one worker killed."""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ import click
 
 from corral.cli.client.api import Api
 from corral.cli.client.conversation import Answered, ask
-from corral.cli.commands.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, PartFailed, say
+from corral.cli.commands.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, ComponentFailed, say
 from corral.cli.commands.watch_operation import exit_code_of, wait_for
 from corral.cli.program_name import command
 from corral.core.errors import CorralError, NotFound, Unavailable
@@ -26,22 +26,31 @@ from corral.telemetry.logs import configure_logs
 from corral.worker.processes.tree import kill_marked
 
 MODEL, BACKEND = "smollm2", "llama-cpp"
-MACHINES = ("demo-1", "demo-2", "demo-3")
+NODES = ("demo-1", "demo-2", "demo-3")
 REPLICAS = 2
 FIRST_QUESTION = "In one sentence: what is a corral?"
-SECOND_QUESTION = "In one sentence: why do horses live in herds?"
+SECOND_QUESTION = "In one sentence: why do horses live in groups?"
 READY_WITHIN_S = 60.0
 LOADED_WITHIN_S = 300.0
 REBUILT_WITHIN_S = 120.0
 
 
 @click.command("demo")
-@click.option("--data-dir", type=click.Path(path_type=Path), default=None, help="Default: demo in Corral's directory.")
-@click.option("--keep/--no-keep", default=None, help="Stay up at the end until Enter. Default: only at a terminal.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Data directory. Default: `demo` in Corral's data directory.",
+)
+@click.option(
+    "--keep/--no-keep",
+    default=None,
+    help="Keep running at the end until a key is pressed. Default: only on a terminal.",
+)
 def demo_command(data_dir: Path | None, keep: bool | None) -> None:
-    """Show what Corral does, on this machine, in about a minute.
+    """Show Corral on this machine in about a minute.
 
-    Three workers, one model on two of them, and one of those killed."""
+    Starts three workers, installs a backend on them, runs a model on two of them, and kills one of those."""
     configure_logs(level="warning", format="auto", role="demo")
     directory = (data_dir or data_home() / "demo").expanduser().absolute()
     stay = sys.stdin.isatty() if keep is None else keep
@@ -65,7 +74,7 @@ class Demo:
         )
         self._plan = UpChildPlan(self._settings, clock=clock, ids=ids, disk=disk)
         self._url = f"http://{listen}"
-        self._parts: dict[str, UpChild] = {}
+        self._components: dict[str, UpChild] = {}
 
     async def run(self) -> None:
         with self._disk.hold(self._directory, "demo"):
@@ -73,90 +82,94 @@ class Demo:
                 await self._start()
                 await asyncio.to_thread(self._show)
             finally:
-                say("\nEverything is being stopped ...")
+                say("\nStopping ...")
                 await self._stop()
-                say(f"Nothing of it runs any more. {_kept(self._directory, self._disk)}")
+                say(f"Everything has stopped. {_kept(self._directory, self._disk)}")
 
     # Processes
 
     async def _start(self) -> None:
-        say("A herd of three on this machine: a message bus, a frontend, three workers.")
-        for part in self._plan.servers():
-            self._parts[part.name] = part
-        for number, name in enumerate(MACHINES):
+        say("Starting a message bus, a frontend and three workers on this machine.")
+        for component in self._plan.servers():
+            self._components[component.name] = component
+        for number, name in enumerate(NODES):
             first = 20000 + 1000 * number
             ports = f"--backend-ports={first}-{first + 999}"
-            self._parts[name] = self._plan.worker(name, name, self._directory / name, ports)
-        for part in self._parts.values():
-            part.child = await spawn_child(part.command, environment=part.environment, log_path=part.log_path)
+            self._components[name] = self._plan.worker(name, name, self._directory / name, ports)
+        for component in self._components.values():
+            component.child = await spawn_child(
+                component.command, environment=component.environment, log_path=component.log_path
+            )
 
     async def _stop(self) -> None:
-        workers = [self._parts[name] for name in MACHINES if name in self._parts]
-        await asyncio.gather(*(_stop_part(part, WORKER_STOP_WITHIN_S) for part in workers))
+        workers = [self._components[name] for name in NODES if name in self._components]
+        await asyncio.gather(*(_stop_component(component, WORKER_STOP_WITHIN_S) for component in workers))
         for name in ("frontend", "bus"):
-            if name in self._parts:
-                await _stop_part(self._parts[name], STOP_WITHIN_S)
-        for name in MACHINES:
+            if name in self._components:
+                await _stop_component(self._components[name], STOP_WITHIN_S)
+        for name in NODES:
             kill_marked(self._directory / name / "run")
 
-    def _kill_machine(self, name: str) -> None:
-        child = self._parts[name].child
+    def _kill_node(self, name: str) -> None:
+        child = self._components[name].child
         if child is not None:
             child.kill()
         kill_marked(self._directory / name / "run")
 
-    # The show
+    # Steps
 
     def _show(self) -> None:
         api = self._connect()
-        nodes = self._wait("three healthy machines", READY_WITHIN_S, lambda: _healthy(api))
-        say(f"{len(nodes)} machines are healthy after {self._elapsed()}. Watch them while this lasts:")
+        nodes = self._wait("three healthy nodes", READY_WITHIN_S, lambda: _healthy(api))
+        say(f"{len(nodes)} nodes are healthy after {self._elapsed()}. Watch them in the web UI:")
         say(f"  Web UI    {self._url}")
         say(f"  Admin key {self._directory / 'keys' / 'admin.key'}\n")
         self._install_backend(api)
         self._load_model(api)
         answered = self._ask(api, FIRST_QUESTION)
-        say(f"\nFirst token {self._first_token(answered)} after the command.\n")
+        say(f"\nFirst token {self._first_token(answered)} after the start of the demo.\n")
         victim = _serving(api, nodes)[0]
-        say(f"Now {victim} dies: its worker and everything it runs is killed.")
+        say(f"Killing {victim}: its worker and everything it runs.")
         died_s = self._clock.monotonic_s()
-        self._kill_machine(victim)
+        self._kill_node(victim)
         self._ask(api, SECOND_QUESTION)
-        say("\nNobody noticed.\n")
+        say(f"\nThe other replica answered. Clients did not notice that {victim} is gone.\n")
         now = self._wait(
-            "the replica to be rebuilt", REBUILT_WITHIN_S, lambda: _rebuilt(_serving(api, nodes), without=victim)
+            "the replacement replica", REBUILT_WITHIN_S, lambda: _rebuilt(_serving(api, nodes), without=victim)
         )
         took_s = self._clock.monotonic_s() - died_s
-        say(f"{took_s:.1f} s after {victim} died, {MODEL} runs on {' and '.join(now)}.\n")
+        say(f"{took_s:.1f} s after {victim} was killed, {MODEL} runs on {' and '.join(now)}.\n")
         say(f"Next: {command('up')}")
         if self._stay:
-            click.pause(f"\nLook around in the web UI, {self._url}. Any key ends the demo.")
+            click.pause(f"\nThe web UI stays open at {self._url}. Press any key to end the demo.")
 
     def _install_backend(self, api: Api) -> None:
-        say(f"{BACKEND} from PyPI on all of them:")
+        say(f"Installing {BACKEND} from PyPI on all three nodes:")
         job = api.call("POST", "api", "backends", "install", BACKEND, within_s=60)
         _, outcome = wait_for(api, job["jobID"], timeout_s=LOADED_WITHIN_S)
         if exit_code_of([outcome]):
-            raise Unavailable(f"{BACKEND} could not be installed; the logs are in {self._directory / 'logs'}")
+            raise Unavailable(f"{BACKEND} was not installed; see the logs in {self._directory / 'logs'}")
 
     def _load_model(self, api: Api) -> None:
-        say(f"\n{MODEL} on two of the three:")
+        say(f"\nLoading {MODEL} on two of the three nodes:")
         try:
             api.call("GET", "api", "models", MODEL)
         except NotFound:
             api.call("POST", "api", "models", "install", body={"name": MODEL})
-        wanted = {"model_name": MODEL, "min_replicas": REPLICAS, "max_replicas": REPLICAS}
-        api.call("POST", "api", "nodes", "scheduling", body=wanted)
-        told = ""
+        policy = {"model_name": MODEL, "min_replicas": REPLICAS, "max_replicas": REPLICAS}
+        api.call("POST", "api", "nodes", "scheduling", body=policy)
+        printed = ""
         deadline_s = self._clock.monotonic_s() + LOADED_WITHIN_S
         while len(serving := _serving(api, _names(api))) < REPLICAS:
             now = _loading(api)
-            if now and now != told:
+            if now and now != printed:
                 say(f"  {now}")
-                told = now
+                printed = now
             if self._clock.monotonic_s() > deadline_s:
-                raise Unavailable(f"{MODEL} was not loaded in time; the logs are in {self._directory / 'logs'}")
-            self._check_parts()
+                raise Unavailable(
+                    f"{MODEL} was not loaded in {LOADED_WITHIN_S:.0f} s; see the logs in {self._directory / 'logs'}"
+                )
+            self._check_components()
             pause(0.1)
         say(f"{MODEL} runs on {' and '.join(serving)} after {self._elapsed()}.\n")
 
@@ -167,7 +180,7 @@ class Demo:
         answered = ask(api, self._clock, body, on_text=_print, on_reasoning=_print)
         say()
         if not answered.text.strip():
-            raise Unavailable(f"{MODEL} gave no answer; the logs are in {self._directory / 'logs'}")
+            raise Unavailable(f"{MODEL} gave no answer; see the logs in {self._directory / 'logs'}")
         self._asked_s = self._clock.monotonic_s() - answered.took_s
         return answered
 
@@ -186,33 +199,33 @@ class Demo:
         deadline_s = self._clock.monotonic_s() + within_s
         problem = ""
         while self._clock.monotonic_s() < deadline_s:
-            self._check_parts()
+            self._check_components()
             try:
                 if found := look():
                     return found
             except CorralError as error:
                 problem = f" ({error})"
             pause(0.05)
-        raise Unavailable(f"waited {within_s:.0f} s for {what}{problem}; the logs are in {self._directory / 'logs'}")
+        raise Unavailable(f"waited {within_s:.0f} s for {what}{problem}; see the logs in {self._directory / 'logs'}")
 
-    def _check_parts(self) -> None:
+    def _check_components(self) -> None:
         for name in ("bus", "frontend"):
-            child = self._parts[name].child
+            child = self._components[name].child
             if child is not None and child.ended:
-                raise PartFailed(f"the {name} ended:\n{child.read_log_tail()}")
+                raise ComponentFailed(f"the {name} exited:\n{child.read_log_tail()}")
 
     def _elapsed(self) -> str:
         return f"{self._clock.monotonic_s() - self._began_s:.1f} s"
 
 
 def _kept(directory: Path, disk: Disk) -> str:
-    """For the next time; whoever wants none of it back is told where it lies."""
-    return f"What it fetched stays for the next time: {format_bytes(disk.used_bytes(directory))} in {directory}"
+    """What the demo leaves on disk, and where."""
+    return f"Downloads are kept for the next run: {format_bytes(disk.used_bytes(directory))} in {directory}"
 
 
-async def _stop_part(part: UpChild, within_s: float) -> None:
-    if part.child is not None:
-        await part.child.stop(within_s=within_s)
+async def _stop_component(component: UpChild, within_s: float) -> None:
+    if component.child is not None:
+        await component.child.stop(within_s=within_s)
 
 
 def _free_port() -> int:
@@ -232,7 +245,7 @@ def _names(api: Api) -> dict[str, str]:
 
 def _healthy(api: Api) -> dict[str, str] | None:
     nodes = {node["id"]: node["name"] for node in api.call("GET", "api", "nodes") if node["status"] == "healthy"}
-    return nodes if len(nodes) == len(MACHINES) else None
+    return nodes if len(nodes) == len(NODES) else None
 
 
 def _serving(api: Api, names: dict[str, str]) -> list[str]:

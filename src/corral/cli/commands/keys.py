@@ -2,13 +2,14 @@
 
 import click
 
-from corral.cli.client.api import Api, client_command, print_json, print_table, show_time
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import print_json, print_table, show_time
 from corral.core.errors import InvalidInput
 
 
 @click.group("keys")
 def keys_group() -> None:
-    """Make, list and revoke API keys."""
+    """Create, list and revoke API keys."""
 
 
 def _names(models: str | None) -> list[str] | None:
@@ -22,28 +23,29 @@ def _shown(models: list[str] | None) -> str:
 @keys_group.command("create")
 @client_command
 @click.option("--name", required=True, help="Who or what the key is for.")
-@click.option("--scope", type=click.Choice(["admin", "user"]), default="user", show_default=True)
-@click.option("--models", default=None, help="The only models it may use, separated by commas. Default: all.")
+@click.option("--scope", type=click.Choice(["admin", "user"]), default="user", show_default=True,
+              help="`user` may use models; `admin` may also change the cluster.")  # fmt: skip
+@click.option("--models", default=None, help="Comma-separated models that the key may use. Default: all.")
 def create_key(api: Api, name: str, scope: str, models: str | None) -> None:
-    """Make a key. It is shown this once; only its hash is kept."""
+    """Create a key. It is shown only once; Corral stores its hash."""
     key = api.call("POST", "api", "keys", body={"name": name, "scope": scope, "models": _names(models)})
     if api.as_json:
         print_json(key)
         return
     click.echo(key["key"])
-    click.echo(f"This is the {scope} key {name!r}. It is not shown again.", err=True)
+    click.echo(f"Created the {scope} key {name!r}. It is not shown again.", err=True)
 
 
 @keys_group.command("list")
 @client_command
 def list_keys(api: Api) -> None:
-    """All keys, without the keys themselves."""
+    """List keys, without their secrets."""
     keys = api.call("GET", "api", "keys")
     if api.as_json:
         print_json(keys)
         return
     print_table(
-        ("NAME", "SCOPE", "MODELS", "BEGINS WITH", "CREATED (UTC)", "BY", "ID", "STATE"),
+        ("NAME", "SCOPE", "MODELS", "PREFIX", "CREATED (UTC)", "CREATED BY", "ID", "STATE"),
         [
             (
                 key["name"],
@@ -64,11 +66,13 @@ def list_keys(api: Api) -> None:
 @client_command
 @click.argument("key")
 @click.argument("models", required=False)
-@click.option("--all", "all_models", is_flag=True, help="Let it use every model.")
+@click.option("--all", "all_models", is_flag=True, help="Allow all models.")
 def change_models(api: Api, key: str, models: str | None, all_models: bool) -> None:
-    """Say which models a key may use, separated by commas. Takes effect everywhere within five seconds."""
+    """Set the models that a key may use.
+
+    MODELS is a comma-separated list. KEY is a name or an id. Takes effect on all frontends within five seconds."""
     if all_models == (models is not None):
-        raise InvalidInput("name the models, separated by commas, or give --all")
+        raise InvalidInput("give the models, separated by commas, or --all")
     changed = api.call("PUT", "api", "keys", key, "models", body={"models": _names(models)})
     if api.as_json:
         print_json(changed)
@@ -80,9 +84,9 @@ def change_models(api: Api, key: str, models: str | None, all_models: bool) -> N
 @client_command
 @click.argument("key")
 def revoke_key(api: Api, key: str) -> None:
-    """Make a key worthless, by its name or id.
+    """Revoke a key.
 
-    At once on the frontend asked, everywhere within five seconds."""
+    KEY is a name or an id. Takes effect at once on the frontend that answers, and on all others within five seconds."""
     revoked = api.call("DELETE", "api", "keys", key)
     if api.as_json:
         print_json(revoked)

@@ -1,4 +1,4 @@
-"""`corral models`: configurations, and where they run."""
+"""`corral models`: model configurations, replicas and scheduling."""
 
 import sys
 from collections.abc import Iterator
@@ -8,11 +8,19 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json, print_table, show_time
+from corral.cli.client.api import Api, client_command
 from corral.cli.client.weights_config import config_for, is_location
-from corral.cli.display.gallery_warnings import warn_of_galleries
-from corral.cli.display.loading import loading_line
-from corral.cli.display.replica_summary import NOTHING, Running, notes, places, read_running, state_words, wanted_words
+from corral.cli.display.output import clean, print_json, print_table, show_time, warn_of_galleries
+from corral.cli.display.replicas import (
+    NOTHING,
+    Running,
+    desired_words,
+    loading_line,
+    notes,
+    places,
+    read_running,
+    state_words,
+)
 from corral.cli.program_name import command
 from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
 from corral.system import SystemClock, SystemDisk
@@ -25,13 +33,13 @@ ENDED_WITHIN_S, ENDED_LOOK_S = 60.0, 0.2
 
 @click.group("models")
 def models_group() -> None:
-    """Add, look at, change and load models."""
+    """Install, configure, load and scale models."""
 
 
 @models_group.command("list")
 @client_command
 def list_models(api: Api) -> None:
-    """Every model that is configured."""
+    """List configured models, with their replicas."""
     try:
         models = api.call("GET", "api", "models")
     except Forbidden:
@@ -42,11 +50,11 @@ def list_models(api: Api) -> None:
         print_json([{**model, "running": running.get(model["name"], NOTHING)} for model in models])
         return
     if not models:
-        click.echo(f"No models yet. `{command('models available')}` shows what there is; a small one to try is")
+        click.echo(f"No models yet. `{command('models available')}` lists models to install. A small one to try:")
         click.echo(f"  {command('models install smollm2')}")
         return
     print_table(
-        ("NAME", "STATE", "READY", "WANTED", "BACKEND", "USE", "ALIASES", "REVISION", "CHANGED (UTC)", "NOTE"),
+        ("NAME", "STATE", "READY", "DESIRED", "BACKEND", "USE", "ALIASES", "REVISION", "CHANGED (UTC)", "NOTE"),
         [
             (
                 model["name"],
@@ -66,23 +74,23 @@ def list_models(api: Api) -> None:
 def _running_cells(model: dict[str, Any], running: Running) -> tuple[str, str, str]:
     if model["alias_of"]:
         return "-", "-", "-"
-    return state_words(running), str(running["ready"]), wanted_words(running)
+    return state_words(running), str(running["ready"]), desired_words(running)
 
 
 def _list_usable(api: Api) -> None:
-    """What a key that is no admin's may know: the models it may use."""
+    """Lists the models that a key without the admin scope may use."""
     usable = api.call("GET", "v1", "models")["data"]
     if api.as_json:
         print_json(usable)
     elif usable:
         print_table(("NAME",), [(model["id"],) for model in usable])
     else:
-        click.echo("There is no model that this key may use.")
+        click.echo("This key may not use any model.")
 
 
 def _note(model: dict[str, Any], running: Running) -> str:
     if model["alias_of"]:
-        return f"leads to {model['alias_of']}"
+        return f"alias of {model['alias_of']}"
     return "; ".join((["disabled"] if model["disabled"] else []) + _pending_notes(model) + notes(running))
 
 
@@ -90,19 +98,19 @@ def _pending_notes(model: dict[str, Any]) -> list[str]:
     pending = model["pending"]
     if pending is None:
         return []
-    why = clean(pending["reason"]) or "it is being loaded"
-    again = "; it is not tried again by itself" if pending["held"] else ""
-    return [f"revision {pending['revision'][:12]} pending: {why}{again}"]
+    why = clean(pending["reason"]) or "loading"
+    held = "; it is not retried automatically" if pending["held"] else ""
+    return [f"revision {pending['revision'][:12]} pending: {why}{held}"]
 
 
 @models_group.command("available")
 @client_command
 @click.argument("term", required=False, default="")
-@click.option("--limit", type=click.IntRange(1, 5000), default=50, show_default=True, help="How many to show.")
+@click.option("--limit", type=click.IntRange(1, 5000), default=50, show_default=True, help="Maximum number of models.")
 def list_available(api: Api, term: str, limit: int) -> None:
-    """What galleries offer; with TERM, what fits it.
+    """List models to install; with TERM, only matching ones.
 
-    TERM is looked for in names, descriptions and tags."""
+    TERM is searched for in names, descriptions and tags."""
     page = api.call(
         "GET", "api", "models", "available", query=[("term", term), ("limit", str(limit))], within_s=LOAD_WITHIN_S
     )
@@ -111,10 +119,10 @@ def list_available(api: Api, term: str, limit: int) -> None:
         print_json(page)
         return
     if not page["models"] and unread:
-        click.echo(f"No gallery that could be read has a model that fits {term!r}.")
+        click.echo(f"No model matches {term!r} in the galleries that could be read.")
         return
     if not page["models"]:
-        click.echo(f"No gallery has a model that fits {term!r}." if term else "No gallery offers a model.")
+        click.echo(f"No gallery has a model that matches {term!r}." if term else "The galleries are empty.")
         return
     print_table(
         ("NAME", "GALLERY", "SIZE", "TAGS", "INSTALLED", "DESCRIPTION"),
@@ -132,17 +140,21 @@ def list_available(api: Api, term: str, limit: int) -> None:
     )
     left = page["total"] - len(page["models"])
     if left > 0:
-        click.echo(f"... and {left} more; narrow it down with a term, or raise --limit", err=True)
+        click.echo(f"and {left} more; give a TERM or raise --limit", err=True)
 
 
 @models_group.command("install")
 @client_command
 @click.argument("names", nargs=-1)
-@click.option("--as", "install_as", default="", help="Another name for the model here.")
-@click.option("--file", "files", multiple=True, help="A configuration (YAML) of your own; `-` reads it from the input.")
-@click.option("--directory", default=None, help="Every configuration in the frontend's models directory, or below it.")
-@click.option("--replace", is_flag=True, help="With --directory: change models that are there already.")
-@click.option("--force", is_flag=True, help="With --file and --directory: also with fields that Corral does not know.")
+@click.option("--as", "install_as", default="", help="Install the model under this name.")
+@click.option("--file", "files", multiple=True, help="Install this configuration (YAML); `-` reads standard input.")
+@click.option(
+    "--directory",
+    default=None,
+    help="Install all configurations in this directory of the frontend: its models directory, or one inside.",
+)
+@click.option("--replace", is_flag=True, help="With --directory: replace models that already exist.")
+@click.option("--force", is_flag=True, help="With --file and --directory: accept fields that Corral does not know.")
 def install_models(
     api: Api,
     names: tuple[str, ...],
@@ -152,16 +164,16 @@ def install_models(
     replace: bool,
     force: bool,
 ) -> None:
-    """Add models from a gallery, or from elsewhere.
+    """Install models from a gallery, weights or configuration.
 
-    From a gallery by NAME, from the place of their weights (hf://owner/repository/file.gguf), from configurations, or
-    from the frontend's models directory.
+    NAMES are models of a gallery, or locations of weights (hf://owner/repository/file.gguf). Configurations of your own
+    are installed with --file or --directory.
 
-    Weights are fetched by the machines that serve a model, when it is first loaded."""
+    The nodes that serve a model download its weights when it is first loaded."""
     if not names and not files and directory is None:
-        raise InvalidInput(f"name a model (`{command('models available')}`), or give --file or --directory")
+        raise InvalidInput(f"give the name of a model (see `{command('models available')}`), --file or --directory")
     if install_as and len(names) != 1:
-        raise InvalidInput("--as is for one model at a time")
+        raise InvalidInput("--as requires exactly one model")
     added = []
     for name in names:
         if is_location(name):
@@ -175,15 +187,15 @@ def install_models(
             added.append(api.call("POST", "api", "models", body=given))
     imported = None
     if directory is not None:
-        wanted = {"directory": directory, "replace": replace, "force": force}
-        imported = api.call("POST", "api", "models", "import", body=wanted)
+        request = {"directory": directory, "replace": replace, "force": force}
+        imported = api.call("POST", "api", "models", "import", body=request)
     if api.as_json:
         print_json({"added": added, "imported": imported})
         return
     for model in added:
-        click.echo(f"{clean(model['name'])}: added, for backend {clean(model['backend']) or 'unknown'}")
+        click.echo(f"{clean(model['name'])}: installed (backend {clean(model['backend']) or 'unknown'})")
         _warn_of_config(model)
-        _say_what_next(api, model)
+        _print_next_step(api, model)
     if imported is not None:
         _show_import(imported)
 
@@ -196,17 +208,17 @@ def _read_text(name: str) -> str:
     except OSError as error:
         raise InvalidInput(f"cannot read {name}: {error.strerror}") from error
     if content is None:
-        raise InvalidInput(f"there is no file {name}")
+        raise InvalidInput(f"no such file: {name}")
     return content.decode("utf-8", "replace")
 
 
 @contextmanager
 def _naming(file: str) -> Iterator[None]:
-    """What is wrong with a configuration is told with the file it came from."""
+    """Adds the file's name to the error about its configuration."""
     try:
         yield
     except InvalidInput as error:
-        name = "the input" if file == "-" else file
+        name = "standard input" if file == "-" else file
         raise InvalidInput(str(error) if name in str(error) else f"{name}: {error}") from error
 
 
@@ -215,25 +227,25 @@ def _warn_of_config(model: dict[str, Any]) -> None:
         click.echo(clean(warning), err=True)
     if model["unknown_fields"]:
         names = ", ".join(clean(name) for name in model["unknown_fields"])
-        click.echo(f"kept, but not known to Corral: {names}", err=True)
+        click.echo(f"fields unknown to Corral, kept: {names}", err=True)
 
 
-def _say_what_next(api: Api, model: dict[str, Any]) -> None:
-    """A backend that nobody has or offers, labels that no machine has: better said now than at the first request."""
+def _print_next_step(api: Api, model: dict[str, Any]) -> None:
+    """How to use the model, or why no node can serve it."""
     if model["disabled"]:
         return
     fit = None if model["alias_of"] else api.call("GET", "api", "models", model["name"], "fit")
     if fit is not None and not fit["fits"]:
-        click.echo(f"nothing can serve it now: {clean(fit['reason'])}", err=True)
+        click.echo(f"no node can serve it now: {clean(fit['reason'])}", err=True)
     elif not model["embeddings"] and "chat" in (model["known_usecases"] or ["chat"]):
         chat = command(f"chat {clean(model['name'])}")
-        click.echo(f"Talk to it: {chat} (the first answer waits until it is loaded)")
+        click.echo(f"Chat with it: {chat} (the first answer waits for the load)")
 
 
 def _show_import(imported: dict[str, Any]) -> None:
     click.echo(
-        f"{imported['directory']}: {len(imported['saved'])} added or changed,"
-        f" {len(imported['unchanged'])} left as they were, {len(imported['refused'])} refused"
+        f"{imported['directory']}: {len(imported['saved'])} installed or changed,"
+        f" {len(imported['unchanged'])} unchanged, {len(imported['refused'])} rejected"
     )
     for name in imported["saved"]:
         click.echo(f"  {clean(name)}")
@@ -246,9 +258,9 @@ def _show_import(imported: dict[str, Any]) -> None:
 @models_group.command("show")
 @client_command
 @click.argument("model")
-@click.option("--history", is_flag=True, help="Every revision, newest first.")
+@click.option("--history", is_flag=True, help="List all revisions, newest first.")
 def show_model(api: Api, model: str, history: bool) -> None:
-    """Where one model runs, and its configuration as it was written."""
+    """Show a model: its replicas and its configuration."""
     found = api.call("GET", "api", "models", model)
     running = read_running(api).get(found["alias_of"] or found["name"], NOTHING)
     revisions = api.call("GET", "api", "models", found["name"], "revisions") if history else []
@@ -257,7 +269,7 @@ def show_model(api: Api, model: str, history: bool) -> None:
         return
     if history:
         print_table(
-            ("REVISION", "AT", "BY", "SIZE"),
+            ("REVISION", "CHANGED (UTC)", "CHANGED BY", "SIZE"),
             [
                 (item["revision"][:12], show_time(item["at"]), item["actor"], f"{len(item['config'])} characters")
                 for item in revisions
@@ -267,11 +279,11 @@ def show_model(api: Api, model: str, history: bool) -> None:
     click.echo(
         f"# revision {found['revision'][:12]}, {show_time(found['changed_at'])} UTC, by {clean(found['changed_by'])}"
     )
-    click.echo(f"# {state_words(running)}; {running['ready']} ready, wanted: {wanted_words(running)}")
+    click.echo(f"# {state_words(running)}; {running['ready']} ready, desired: {desired_words(running)}")
     if running["replicas"]:
         click.echo(f"# on {places(running)}")
     if found["pending"] is not None:
-        click.echo(f"# {_pending_notes(found)[0]}; revision {found['pending']['serving'][:12]} serves")
+        click.echo(f"# {_pending_notes(found)[0]}; revision {found['pending']['serving'][:12]} is serving")
     for note in notes(running):
         click.echo(f"# {note}")
     click.echo("".join(char if char.isprintable() or char in "\n\t" else "?" for char in found["config"]).rstrip())
@@ -280,32 +292,32 @@ def show_model(api: Api, model: str, history: bool) -> None:
 @models_group.command("edit")
 @client_command
 @click.argument("model")
-@click.option("--file", default=None, help="Take the new configuration from here instead; `-` is the input.")
-@click.option("--force", is_flag=True, help="Save it also with unknown fields, or of a backend that is not known.")
+@click.option("--file", default=None, help="Read the new configuration from this file; `-` reads standard input.")
+@click.option("--force", is_flag=True, help="Accept unknown fields and unknown backends.")
 def edit_model(api: Api, model: str, file: str | None, force: bool) -> None:
-    """Change a configuration, in your editor ($EDITOR).
+    """Edit a model's configuration in $EDITOR.
 
-    It is checked before it is saved. Where replicas have to be loaded anew for it, those that serve go on until one of
-    the new configuration is ready; one that cannot be loaded stays pending, with the reason."""
+    It is checked before it is saved. If replicas must be reloaded, the old ones keep serving until a replica with the
+    new configuration is ready. If it cannot be loaded, the new revision stays pending, with the reason."""
     found = api.call("GET", "api", "models", model)
     if file is not None:
         with _naming(file):
             _report_edit(api, found, _put(api, found, _read_text(file), force=force))
         return
     if not sys.stdin.isatty():
-        raise InvalidInput("nobody is there to edit; give the configuration with --file")
+        raise InvalidInput("not a terminal: pass the configuration with --file")
     text = found["config"]
     while True:
         edited = click.edit(text, extension=".yaml")
         if edited is None or edited == found["config"]:
-            click.echo(f"{found['name']}: nothing was changed")
+            click.echo(f"{found['name']}: unchanged")
             return
         text = edited
         try:
             answer = _put(api, found, text, force=force)
         except CorralError as error:
             click.echo(f"corral: {error}", err=True)
-            click.confirm("Edit again? (No throws your changes away)", default=True, abort=True)
+            click.confirm("Edit again? (No discards your changes)", default=True, abort=True)
         else:
             _report_edit(api, found, answer)
             return
@@ -314,17 +326,19 @@ def edit_model(api: Api, model: str, file: str | None, force: bool) -> None:
 @models_group.command("revert")
 @client_command
 @click.argument("model")
-@click.option("--revision", default="", help="Which to go back to (`models show --history`); its beginning is enough.")
+@click.option(
+    "--revision", default="", help="Revision to restore (see `models show --history`), or its first characters."
+)
 def revert_model(api: Api, model: str, revision: str) -> None:
-    """Go back to an earlier configuration.
+    """Restore an earlier configuration.
 
-    Without --revision: to the one that serves, if a newer one is pending; else to the one before."""
+    Without --revision: the one that is serving, if a newer one is pending; otherwise the previous one."""
     found = api.call("GET", "api", "models", model)
     body = {"revision": revision}
     after = api.call("POST", "api", "models", found["name"], "revert", body=body, headers=_if_match(found))
     if found["pending"] is not None and after["pending"] is None and not api.as_json:
         dropped, serving = found["revision"][:12], after["revision"][:12]
-        click.echo(f"{after['name']}: revision {dropped} is discarded; revision {serving} serves on")
+        click.echo(f"{after['name']}: revision {dropped} is discarded; revision {serving} keeps serving")
     else:
         _report_edit(api, found, after)
 
@@ -342,7 +356,7 @@ def _report_edit(api: Api, before: dict[str, Any], after: dict[str, Any]) -> Non
     if api.as_json:
         print_json(after)
     elif before["revision"] == after["revision"]:
-        click.echo(f"{after['name']}: saved; it means the same as before, so replicas go on")
+        click.echo(f"{after['name']}: saved; nothing changed in effect, so replicas keep running")
     else:
         click.echo(f"{after['name']}: now revision {after['revision'][:12]}; {_effect(after)}")
         _warn_of_config(after)
@@ -350,20 +364,22 @@ def _report_edit(api: Api, before: dict[str, Any], after: dict[str, Any]) -> Non
 
 def _effect(after: dict[str, Any]) -> str:
     if after["pending"] is None:
-        return "it takes effect at once"
+        return "takes effect at once"
     serving = after["pending"]["serving"][:12]
-    return f"revision {serving} serves until a replica of it is ready (`{command('models show ' + after['name'])}`)"
+    return (
+        f"revision {serving} keeps serving until a new replica is ready (`{command('models show ' + after['name'])}`)"
+    )
 
 
 @models_group.command("delete")
 @client_command
 @click.argument("model")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 def delete_model(api: Api, model: str, yes: bool) -> None:
-    """Remove a model. Its replicas get no more requests at once."""
+    """Delete a model and stop its replicas."""
     found = api.call("GET", "api", "models", model)
     if not yes and not sys.stdin.isatty():
-        raise InvalidInput("nobody is there to confirm the removal; add --yes")
+        raise InvalidInput("not a terminal: pass --yes to confirm")
     if not yes:
         click.confirm(f"Delete {found['name']} and stop its replicas?", abort=True)
     answer = api.call("DELETE", "api", "models", found["name"])
@@ -376,32 +392,34 @@ def delete_model(api: Api, model: str, yes: bool) -> None:
 @models_group.command("load")
 @client_command
 @click.argument("model")
-@click.option("--node", default="", help="Load it on this node, by name or id, whether or not others serve it.")
-@click.option("--wait/--no-wait", default=True, help="Wait until it is served, and tell how far it is.")
+@click.option("--node", default="", help="Load it on this node (name or id), even if other nodes serve it.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait for completion and show progress.")
 @click.option("--timeout", "within_s", type=click.FloatRange(0), default=LOAD_WITHIN_S, show_default=True,
-              metavar="SECONDS", help="How long to wait. The load itself goes on after that.")  # fmt: skip
+              metavar="SECONDS", help="Maximum waiting time. The load continues after that.")  # fmt: skip
 def load_model(api: Api, model: str, node: str, wait: bool, within_s: float) -> None:
-    """Have a model served before the first request."""
+    """Load a model before the first request."""
     name = _served_name(api, model)
     on: dict[str, Any] = {"node": api.find_node(node)["id"]} if node else {}
-    retry = True  # whoever types it has a reason to; but once, not at each look
-    told, clock = "", SystemClock()
-    give_up_s = clock.monotonic_s() + within_s
+    retry = True  # a failed load is retried once for this command, not at each poll
+    printed, clock = "", SystemClock()
+    deadline_s = clock.monotonic_s() + within_s
     while True:
-        left_s = max(0.0, give_up_s - clock.monotonic_s())
-        asked = {**on, "retry": retry, "wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
-        answer = api.call("POST", "api", "models", name, "load", body=asked, within_s=LOAD_WITHIN_S)
+        left_s = max(0.0, deadline_s - clock.monotonic_s())
+        request = {**on, "retry": retry, "wait_s": min(LOOK_EVERY_S, left_s) if wait else 0}
+        answer = api.call("POST", "api", "models", name, "load", body=request, within_s=LOAD_WITHIN_S)
         retry = False
         loading = answer.get("loading")
         if not wait or not loading:
             break
         line = loading_line(name, loading)
-        if line != told and not api.as_json:
+        if line != printed and not api.as_json:
             click.echo(line, err=True)
-            told = line
+            printed = line
         if not left_s:
             why = f": {clean(loading['reason'])}" if loading.get("reason") else ""
-            raise TimedOut(f"{clean(name)} is still {loading['state']} after {within_s:.0f} s{why}. The load goes on.")
+            raise TimedOut(
+                f"{clean(name)} is still {loading['state']} after {within_s:.0f} s{why}. The load continues."
+            )
     if api.as_json:
         print_json(answer)
     else:
@@ -412,26 +430,28 @@ def load_model(api: Api, model: str, node: str, wait: bool, within_s: float) -> 
 @models_group.command("unload")
 @client_command
 @click.argument("model")
-@click.option("--wait/--no-wait", default=True, help="Wait until its processes are gone.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until its processes have stopped.")
 def unload_model(api: Api, model: str, wait: bool) -> None:
-    """Stop every replica of a model. The next request loads it again."""
+    """Stop all replicas of a model. The next request loads it again."""
     name = _served_name(api, model)
     before = read_running(api).get(name, NOTHING)
     answer = api.call("POST", "api", "models", name, "unload", body={}, within_s=LOAD_WITHIN_S)
     if wait:
         _wait_until_ended(api, name)
     ran = bool(before["replicas"] or before["loads"])
-    done = "unloaded" if wait else "is being unloaded"
-    _say(api, answer, f"{clean(name)}: {done}" if ran else f"{clean(name)}: it ran nowhere, so nothing was unloaded")
+    done = "unloaded" if wait else "unloading"
+    _print(
+        api, answer, f"{clean(name)}: {done}" if ran else f"{clean(name)}: not loaded, so there was nothing to unload"
+    )
 
 
 def _wait_until_ended(api: Api, name: str) -> None:
     clock = SystemClock()
-    give_up_s = clock.monotonic_s() + ENDED_WITHIN_S
-    while ending := [one for one in read_running(api).get(name, NOTHING)["replicas"] if one["state"] == "stopping"]:
-        if clock.monotonic_s() > give_up_s:
-            where = ", ".join(clean(one["node"]) for one in ending)
-            raise TimedOut(f"{clean(name)} has not ended on {where} yet. The order is repeated until it has.")
+    deadline_s = clock.monotonic_s() + ENDED_WITHIN_S
+    while stopping := [one for one in read_running(api).get(name, NOTHING)["replicas"] if one["state"] == "stopping"]:
+        if clock.monotonic_s() > deadline_s:
+            where = ", ".join(clean(one["node"]) for one in stopping)
+            raise TimedOut(f"{clean(name)} has not stopped on {where} yet. Corral retries until it has.")
         pause(ENDED_LOOK_S)
 
 
@@ -439,10 +459,12 @@ def _wait_until_ended(api: Api, name: str) -> None:
 @client_command
 @click.argument("model")
 @click.argument("replicas", type=click.IntRange(0), required=False)
-@click.option("--min", "least", type=click.IntRange(0), default=None, help="Replicas that always run.")
-@click.option("--max", "most", type=click.IntRange(0), default=None, help="Replicas that may run; 0 is without limit.")
-@click.option("--everywhere", is_flag=True, help="One replica on every node that fits.")
-@click.option("--selector", default="", help="Only on nodes with these labels: tier=fast,room=b2")
+@click.option("--min", "least", type=click.IntRange(0), default=None, help="Minimum number of replicas.")
+@click.option(
+    "--max", "most", type=click.IntRange(0), default=None, help="Maximum number of replicas; 0 means no limit."
+)
+@click.option("--everywhere", is_flag=True, help="One replica on every node that can run it.")
+@click.option("--selector", default="", help="Only on nodes with these labels: tier=fast,room=b2.")
 def scale_model(
     api: Api,
     model: str,
@@ -452,8 +474,9 @@ def scale_model(
     everywhere: bool,
     selector: str,
 ) -> None:
-    """How many replicas of a model run. REPLICAS is short for the same --min and --max; `--min 0` lets it come and go
-    with requests."""
+    """Set the number of replicas of a model.
+
+    REPLICAS sets both --min and --max. With `--min 0` the model is loaded on demand and scales to zero."""
     if everywhere == any(given is not None for given in (replicas, least, most)):
         raise InvalidInput("give a number of replicas, --min and --max, or --everywhere")
     name = _served_name(api, model)
@@ -463,25 +486,28 @@ def scale_model(
     if not everywhere:
         body |= {"min_replicas": low, "max_replicas": high}
     answer = api.call("POST", "api", "nodes", "scheduling", body=body)
-    wanted = "one replica on every node that fits" if everywhere else _count_words(low, high)
-    _say(api, answer, f"{clean(name)}: {wanted}")
+    desired = "one replica on every node that can run it" if everywhere else _count_words(low, high)
+    _print(api, answer, f"{clean(name)}: {desired}")
     possible = answer.get("possible_replicas")
     if possible is not None and possible < low and not api.as_json:
-        click.echo(f"{possible} of {low} fit now; {clean(answer['possible_reason'])}")
-        click.echo("The others wait for room: another machine, or a higher --max-replicas-per-model of a worker.")
+        click.echo(f"Only {possible} of {low} can be placed now: {clean(answer['possible_reason'])}")
+        click.echo(
+            "The others wait for capacity. Add a node, or raise the limit of a node with"
+            f" `{command('nodes limit NODE REPLICAS')}`."
+        )
     elif everywhere and possible == 0 and not api.as_json:
-        click.echo(f"That is none now: {clean(answer['possible_reason'])}")
+        click.echo(f"No node can run it now: {clean(answer['possible_reason'])}")
 
 
 def _count_words(low: int, high: int) -> str:
     if low == high:
-        return f"{low} {'replica' if low == 1 else 'replicas'}, always" if low else "comes and goes with requests"
-    least = f"at least {low}" if low else "none without requests"
-    return f"{least}, {f'at most {high}' if high else 'as many as needed'}"
+        return f"{low} {'replica' if low == 1 else 'replicas'}, always" if low else "on demand (scales to zero)"
+    least = f"at least {low} {'replica' if low == 1 else 'replicas'}" if low else "on demand (scales to zero)"
+    return f"{least}, {f'at most {high}' if high else 'no maximum'}"
 
 
 def _served_name(api: Api, model: str) -> str:
-    """Of the model that an alias leads to."""
+    """The model's name; for an alias, the name of its model."""
     found = api.call("GET", "api", "models", model)
     return str(found["alias_of"] or found["name"])
 
@@ -495,12 +521,12 @@ def _labels(text: str) -> dict[str, str]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         key, separator, value = item.partition("=")
         if not separator or not key:
-            raise InvalidInput(f"{item!r} is not a label; write for example tier=fast,room=b2")
+            raise InvalidInput(f"{item!r} is not a label; use for example tier=fast,room=b2")
         labels[key] = value
     return labels
 
 
-def _say(api: Api, answer: Any, line: str) -> None:
+def _print(api: Api, answer: Any, line: str) -> None:
     if api.as_json:
         print_json(answer)
     else:

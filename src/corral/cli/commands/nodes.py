@@ -1,11 +1,12 @@
-"""`corral nodes`: the machines."""
+"""`corral nodes`: the nodes of the cluster."""
 
 import sys
 from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json, print_table, show_time
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import print_fields, print_json, print_table, show_time
 from corral.cli.program_name import command
 from corral.core.durations import format_age
 from corral.core.errors import InvalidInput
@@ -16,11 +17,13 @@ JUST_SEEN_S = 30.0
 
 @click.group("nodes")
 def nodes_group() -> None:
-    """See, approve, drain, label and remove machines."""
+    """List, approve, drain, label and remove nodes.
+
+    NODE is a node's name, its id, or the first characters of its id."""
 
 
 def _used(available: int | None, total: int | None) -> str:
-    """As the web UI shows it."""
+    """Used and total memory, as the web UI shows it."""
     if total is None:
         return "unknown"
     if total == 0:
@@ -29,14 +32,14 @@ def _used(available: int | None, total: int | None) -> str:
 
 
 def _free(available: int | None, total: int | None) -> str:
-    """Of a disk: what is not free need not be used, for some of it may be held back or be another's."""
+    """Free and total disk space. Used space is not shown: the rest may be reserved or belong to other users."""
     if not total:
         return "unknown"
     return f"{format_bytes(available) if available is not None else '?'} free of {format_bytes(total)}"
 
 
 def _used_short(available: int | None, total: int | None) -> str:
-    """`12/24G`: a table has many columns."""
+    """Used and total memory in few characters: `12/24G`."""
     if not total:
         return "?" if total is None else "-"
     unit, size = ("T", 1 << 40) if total >= 1000 << 30 else ("G", 1 << 30) if total >= 100 << 20 else ("M", 1 << 20)
@@ -56,15 +59,17 @@ def _seen(node: dict[str, Any]) -> str:
 @nodes_group.command("list")
 @client_command
 def list_nodes(api: Api) -> None:
-    """All machines and how they are. GPU memory, RAM and disk are used/total."""
+    """List nodes and their status.
+
+    GPU (memory), RAM and DISK are used/total, in GiB (G), MiB (M) or TiB (T)."""
     nodes = api.call("GET", "api", "nodes")
     if api.as_json:
         print_json(nodes)
         return
     if not nodes:
-        click.echo(f"There are no nodes yet. `{command('join-command')}` prints what to run on a machine to add it.")
+        click.echo(f"No nodes yet. `{command('join-command')}` prints the command that adds one.")
         return
-    columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "RUNS", "SEEN", "ID", "NOTE")
+    columns = ("NAME", "STATUS", "CAPABILITY", "GPU", "RAM", "DISK", "MODELS", "SEEN", "ID", "NOTE")
     print_table(
         columns,
         [
@@ -90,7 +95,7 @@ def list_nodes(api: Api) -> None:
 @client_command
 @click.argument("node")
 def show_node(api: Api, node: str) -> None:
-    """One machine in full. NODE is a name or an id."""
+    """Show all details of a node."""
     found = api.find_node(node)
     replicas = api.call("GET", "api", "nodes", found["id"], "models")
     if api.as_json:
@@ -102,52 +107,55 @@ def show_node(api: Api, node: str) -> None:
         for gpu in found["gpus"]
     ]
     rows: list[tuple[str, str]] = [
-        ("name", found["name"]),
-        ("id", found["id"]),
-        ("status", " - ".join(part for part in (found["state"], found["status_reason"]) if part)),
-        ("type", found["node_type"]),
-        ("address", f"{found['address']} (backends), {found['http_address']} (files)"),
-        ("platform", f"{found['platform'] or 'unknown'}, worker {found['version'] or 'of another make'}"),
-        ("processor", f"{found['cpu_model'] or 'unknown'}, {found['cpu_count'] or '?'} cores"),
-        ("gpus", "; ".join(gpus) or "none found"),
-        ("capability", f"{found['capability'] or 'unknown'} ({found['capability_reason'] or 'as the worker says'})"),
+        ("NAME", found["name"]),
+        ("ID", found["id"]),
+        ("STATUS", " - ".join(part for part in (found["state"], found["status_reason"]) if part)),
+        ("TYPE", found["node_type"]),
+        ("ADDRESS", f"{found['address']} (backends), {found['http_address']} (files)"),
+        ("PLATFORM", found["platform"] or "unknown"),
+        ("WORKER", f"Corral {found['version']}" if found["version"] else "not a Corral worker"),
+        ("CPU", f"{found['cpu_model'] or 'unknown'}, {found['cpu_count'] or '?'} cores"),
+        ("GPUS", "; ".join(gpus) or "none found"),
+        (
+            "CAPABILITY",
+            f"{found['capability'] or 'unknown'} ({found['capability_reason'] or 'reported by the worker'})",
+        ),
         *(
-            [("gpu memory", _used(found["available_vram"], found["total_vram"]) + " used")]
+            [("GPU MEMORY", _used(found["available_vram"], found["total_vram"]) + " used")]
             if found["total_vram"]
             else []
         ),
-        ("memory", _used(found["available_ram"], found["total_ram"]) + " used"),
-        ("disk", _free(found["available_disk"], found["total_disk"])),
-        ("models", _listed(replicas) or "none"),
-        ("in flight", str(found["in_flight_count"])),
-        ("limit", _limit(found["max_replicas_per_model"])),
-        ("budget", f"{found['vram_budget']} of its memory" if found["vram_budget"] else "all of its memory"),
-        ("isolation", _isolation(found)),
-        ("labels", " ".join(labels)),
-        ("last seen", _seen(found)),
+        ("RAM", _used(found["available_ram"], found["total_ram"]) + " used"),
+        ("DISK", _free(found["available_disk"], found["total_disk"])),
+        ("REPLICAS", _listed(replicas) or "none"),
+        ("IN FLIGHT", f"{found['in_flight_count']} requests"),
+        ("REPLICA LIMIT", _limit(found["max_replicas_per_model"])),
+        ("MEMORY BUDGET", f"{found['vram_budget']} of its memory" if found["vram_budget"] else "all of its memory"),
+        ("ISOLATION", _isolation(found)),
+        ("LABELS", " ".join(labels) or "none"),
+        ("LAST SEEN", _seen(found)),
     ]
-    rows += [("problem", problem) for problem in found["problems"]]
+    rows += [("PROBLEM", problem) for problem in found["problems"]]
     if found["conflict"]:
-        rows.append(("conflict", found["conflict"]["message"]))
-    rows += [("claimed by", _claim(found["name"], claim)) for claim in found["claims"]]
+        rows.append(("CONFLICT", found["conflict"]["message"]))
+    rows += [("CLAIMED BY", _claim(found["name"], claim)) for claim in found["claims"]]
     if found["refused"]:
-        rows.append(("refused", _refused(found)))
-    for name, value in rows:
-        click.echo(f"{name:11} {clean(value)}")
+        rows.append(("REJECTED", _rejected(found)))
+    print_fields(rows)
 
 
-def _refused(node: dict[str, Any]) -> str:
-    """Messages the frontends could not use: a worker that is broken, of another version, or hostile."""
+def _rejected(node: dict[str, Any]) -> str:
+    """Messages that the frontends rejected: the worker is broken, of another version, or hostile."""
     count = node["refused"]["count"]
-    messages = "message of this node was" if count == 1 else "messages of this node were"
-    return f"{count} {messages} refused, the latest because: {node['refused']['reason']}"
+    messages = "message" if count == 1 else "messages"
+    return f"{count} {messages} of this node rejected; the latest: {node['refused']['reason']}"
 
 
 def _note(node: dict[str, Any]) -> str:
     conflict = (node["conflict"] or {}).get("message")
     claims = "; ".join(f"claimed by {claim['address']} ({claim['id'][:8]})" for claim in node["claims"])
-    refused = _refused(node) if node["refused"] else ""
-    return "; ".join(filter(None, (node["status_reason"], claims, conflict, refused)))
+    rejected = _rejected(node) if node["refused"] else ""
+    return "; ".join(filter(None, (node["status_reason"], claims, conflict, rejected)))
 
 
 def _claim(name: str, claim: dict[str, Any]) -> str:
@@ -155,15 +163,15 @@ def _claim(name: str, claim: dict[str, Any]) -> str:
     claim_id = claim["id"][:8]
     how, how_not = (command(f"nodes {verb} {name} --claim {claim_id}") for verb in ("approve", "reject"))
     return (
-        f"{claim_id}: {kind} at {claim['address']} ({claim['http_address'] or 'it serves no files'}), since"
-        f" {show_time(claim['made_at'])} UTC, last asked {show_time(claim['seen_at'])} UTC; `{how}` if it replaces this"
-        f" one, `{how_not}` if it does not"
+        f"{claim_id}: {kind} at {claim['address']} ({claim['http_address'] or 'no file server'}), since"
+        f" {show_time(claim['made_at'])} UTC, last request {show_time(claim['seen_at'])} UTC; `{how}` if it replaces"
+        f" this node, `{how_not}` if it does not"
     )
 
 
 def _isolation(found: dict[str, Any]) -> str:
     if found["isolation"] is None:
-        return "unknown: its worker does not tell whether backends are contained"
+        return "unknown: its worker does not report it"
     return f"{found['isolation']}: {found['isolation_reason']}"
 
 
@@ -176,7 +184,7 @@ def _listed(replicas: list[dict[str, Any]]) -> str:
 
 
 def _act(api: Api, node: str, verb: str, done: str = "", *, body: dict[str, Any] | None = None) -> None:
-    """`done` goes before the frontend's own words."""
+    """Sends a command for a node. Prints `done`, or the frontend's message."""
     found = api.find_node(node)
     answer = api.call("POST", "api", "nodes", found["id"], verb, body=body)
     if api.as_json:
@@ -188,13 +196,13 @@ def _act(api: Api, node: str, verb: str, done: str = "", *, body: dict[str, Any]
 @nodes_group.command("approve")
 @client_command
 @click.argument("node")
-@click.option("--claim", help="The claim of the machine that replaces NODE; `current` is the one that has the name.")
+@click.option("--claim", help="Id of the claim by the machine that replaces NODE; `current` keeps the present one.")
 def approve_node(api: Api, node: str, claim: str | None) -> None:
-    """Let a pending machine work, or let another machine replace NODE.
+    """Approve a pending node, or a machine that replaces NODE.
 
-    A machine that was wiped, or another one, may register under the name of NODE. It then claims to be NODE, as `nodes
-    show` tells, and waits. With --claim it takes over NODE's name and settings; the machine that was NODE before is
-    refused from then on."""
+    A machine that was wiped, or another one, may register under the name of NODE. It then waits with a claim, which
+    `nodes show` lists. With --claim it takes over NODE's name and settings; the previous machine is rejected from then
+    on."""
     body = {"claim": claim} if claim is not None else None
     _act(api, node, "approve", body=body)
 
@@ -202,9 +210,9 @@ def approve_node(api: Api, node: str, claim: str | None) -> None:
 @nodes_group.command("reject")
 @client_command
 @click.argument("node")
-@click.option("--claim", required=True, help="The claim of the machine that is not NODE.")
+@click.option("--claim", required=True, help="Id of the claim to reject.")
 def reject_claim(api: Api, node: str, claim: str) -> None:
-    """Refuse a machine that claims to be NODE. NODE itself goes on as it is."""
+    """Reject a machine that claims to be NODE. NODE itself is not changed."""
     _act(api, node, "reject", body={"claim": claim})
 
 
@@ -212,22 +220,22 @@ def reject_claim(api: Api, node: str, claim: str) -> None:
 @client_command
 @click.argument("node")
 def drain_node(api: Api, node: str) -> None:
-    """Give a machine no new work."""
-    _act(api, node, "drain", f"draining; it gets no new work until `{command(f'nodes resume {node}')}`")
+    """Drain a node (no new work)."""
+    _act(api, node, "drain", f"draining; no new work until `{command(f'nodes resume {node}')}`")
 
 
 @nodes_group.command("resume")
 @client_command
 @click.argument("node")
 def resume_node(api: Api, node: str) -> None:
-    """Take a drained machine back to work."""
+    """Resume a drained node."""
     found = api.find_node(node)
     _act(api, found["id"], "resume", "resumed" if found.get("drain_requested", True) else _not_drained(found))
 
 
 def _not_drained(node: dict[str, Any]) -> str:
-    stops = "; its worker is stopping by itself" if node["draining"] else ""
-    return f"nobody had drained it, so nothing changed; it is {node['status']}{stops}"
+    stops = "; its worker is stopping" if node["draining"] else ""
+    return f"was not drained, so nothing changed; it is {node['status']}{stops}"
 
 
 @nodes_group.command("label")
@@ -235,26 +243,26 @@ def _not_drained(node: dict[str, Any]) -> str:
 @click.argument("node")
 @click.argument("labels", nargs=-1, required=True)
 def label_node(api: Api, node: str, labels: tuple[str, ...]) -> None:
-    """Set labels (key=value) or take them off (key-)."""
+    """Set labels (key=value) or remove them (key-)."""
     found = api.find_node(node)
-    wanted = {}
+    changed = {}
     for label in labels:
         key, separator, value = label.partition("=")
         if separator:
-            wanted[key] = value
+            changed[key] = value
         elif not label.endswith("-"):
             raise InvalidInput(f"{label!r} is neither key=value nor key-")
     for label in labels:
         if "=" not in label:
             api.call("DELETE", "api", "nodes", found["id"], "labels", label.removesuffix("-"))
-    if wanted:
-        api.call("PATCH", "api", "nodes", found["id"], "labels", body=wanted)
+    if changed:
+        api.call("PATCH", "api", "nodes", found["id"], "labels", body=changed)
     after = api.call("GET", "api", "nodes", found["id"])
     if api.as_json:
         print_json(after)
     else:
         shown = " ".join(f"{key}={value}" for key, value in sorted(after["operator_labels"].items()))
-        click.echo(f"{found['name']}: {shown or 'no labels of yours'}")
+        click.echo(f"{found['name']}: {shown or 'no custom labels'}")
 
 
 @nodes_group.command("budget")
@@ -262,10 +270,10 @@ def label_node(api: Api, node: str, labels: tuple[str, ...]) -> None:
 @click.argument("node")
 @click.argument("budget")
 def set_budget(api: Api, node: str, budget: str) -> None:
-    """How much of a machine's memory models may use.
+    """Set how much of a node's memory models may use.
 
-    BUDGET is a share (80%) or an amount (12GB) of the GPUs' memory, or of the machine's where there are none; the word
-    `none` leaves it to the worker. What runs already stays."""
+    BUDGET is a share (80%) or an amount (12GiB) of GPU memory, or of RAM on a node without GPUs; `none` restores the
+    worker's own setting. Running replicas are not stopped."""
     found = api.find_node(node)
     after = _set(api, found, "vram-budget", None if budget == "none" else budget)
     if not api.as_json:
@@ -277,9 +285,9 @@ def set_budget(api: Api, node: str, budget: str) -> None:
 @click.argument("node")
 @click.argument("replicas", metavar="REPLICAS|none")
 def set_limit(api: Api, node: str, replicas: str) -> None:
-    """How many replicas of one model a machine may run.
+    """Set how many replicas of one model a node may run.
 
-    The word `none` leaves it to the worker."""
+    `none` restores the worker's own setting."""
     found = api.find_node(node)
     if replicas != "none" and not replicas.isdecimal():
         raise InvalidInput(f"{replicas!r} is neither a number nor `none`")
@@ -289,7 +297,7 @@ def set_limit(api: Api, node: str, replicas: str) -> None:
 
 
 def _set(api: Api, node: dict[str, Any], what: str, value: str | int | None) -> dict[str, Any]:
-    """None takes back what an administrator set. The answer is the node as it is then."""
+    """Sets a node's property; None removes the administrator's value. Returns the node after the change."""
     if value is None:
         api.call("DELETE", "api", "nodes", node["id"], what)
     else:
@@ -303,14 +311,16 @@ def _set(api: Api, node: dict[str, Any], what: str, value: str | int | None) -> 
 @nodes_group.command("remove")
 @client_command
 @click.argument("node")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 def remove_node(api: Api, node: str, yes: bool) -> None:
-    """Forget a machine and take back its credentials. Its worker, if it still runs, has to be approved again."""
+    """Remove a node and revoke its credentials.
+
+    If its worker still runs, it asks to join again and must be approved."""
     found = api.find_node(node)
     if not yes and not sys.stdin.isatty():
-        raise InvalidInput("nobody is there to confirm the removal; add --yes")
+        raise InvalidInput("not a terminal: pass --yes to confirm")
     if not yes:
-        click.confirm(f"Remove {found['name']} ({found['status']}) and take back its credentials?", abort=True)
+        click.confirm(f"Remove {found['name']} ({found['status']}) and revoke its credentials?", abort=True)
     answer = api.call("DELETE", "api", "nodes", found["id"])
     if api.as_json:
         print_json(answer)
@@ -319,6 +329,6 @@ def remove_node(api: Api, node: str, yes: bool) -> None:
         age_s = found["last_seen_age_s"]
         if age_s is not None and age_s < JUST_SEEN_S and found["status"] != "offline":
             click.echo(
-                f"Its worker still runs (seen {_seen(found)}) and will ask to join again, as pending; stop it there.",
+                f"Its worker may still be running (seen {_seen(found)}) and will ask to join again. Stop it there.",
                 err=True,
             )

@@ -1,4 +1,4 @@
-"""`corral ops`: what was asked for, and how far it is."""
+"""`corral ops`: operations and their progress."""
 
 import re
 from datetime import datetime
@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json, print_table, show_time
+from corral.cli.client.api import Api, client_command
 from corral.cli.client.operation import Held, NodePart, OperationPart, how_held, read_operation
 from corral.cli.commands.watch_operation import exit_code_of, how_to_follow, summary, wait_for
-from corral.cli.display.progress import count_words, say_status, status_word
+from corral.cli.display.output import clean, print_fields, print_json, print_table, show_time
+from corral.cli.display.progress import count_words, describe_status, status_word
 from corral.cli.program_name import command
 from corral.core.backends.wait_outcome import WaitOutcome
 from corral.core.errors import Conflict, NotFound
@@ -17,52 +18,52 @@ from corral.core.sizes import format_bytes
 from corral.system import SystemClock
 
 JOB_ID = re.compile(r"[0-9a-fA-F-]{32,}")
-CHOICE_MOST = 10
+CHOICE_LIMIT = 10
 _OPEN = ("queued", "downloading", "running_on_worker")
 
 
 @click.group("ops")
 def ops_group() -> None:
-    """See, follow, cancel and retry operations.
+    """List, follow, cancel and retry operations.
 
-    OPERATION is the id in the first column (`jobID` in JSON), the beginning of one, or the name of the backend where
-    only one operation is about it (`id` in JSON, as LocalAI has it)."""
+    OPERATION is an id (`jobID` in JSON), its first characters, or the name of a backend with only one operation (`id`
+    in JSON, as in LocalAI)."""
 
 
-def find_operation(api: Api, wanted: str) -> str:
-    """By its `jobID`, the beginning of one, or what it is about (`id` in JSON) where that names one operation."""
-    if JOB_ID.fullmatch(wanted):
-        return str(api.call("GET", "api", "operations", wanted)["jobID"])
-    given = wanted.lower()
+def find_operation(api: Api, name: str) -> str:
+    """The id of an operation, by its `jobID`, its first characters, or its backend (`id` in JSON) if that is unique."""
+    if JOB_ID.fullmatch(name):
+        return str(api.call("GET", "api", "operations", name)["jobID"])
+    given = name.lower()
     for path in (("api", "operations"), ("api", "operations", "history")):
         rows = api.call("GET", *path)["operations"]
         named = {row["jobID"]: row for row in rows if given in (row["id"].lower(), row["name"].lower())}
         found = named or {row["jobID"]: row for row in rows if row["jobID"].startswith(given)}
         if len(found) > 1:
             _show_choice(list(found.values()))
-            raise Conflict(f"{wanted!r} fits {len(found)} operations; give the id of yours, or its beginning")
+            raise Conflict(f"{name!r} matches {len(found)} operations; give the id of one of them")
         if found:
             return str(next(iter(found)))
-    raise NotFound(f"there is no operation {wanted!r}; `{command('ops list')}` shows the ones there are")
+    raise NotFound(f"no operation {name!r}; see `{command('ops list')}` and `{command('ops history')}`")
 
 
 def _show_choice(rows: list[dict[str, Any]]) -> None:
-    """Newest first, beside the error that follows."""
-    newest = sorted(rows, key=_asked_at, reverse=True)
+    """Prints the matching operations, newest first, before the error."""
+    newest = sorted(rows, key=_requested_at, reverse=True)
     print_table(
-        ("OPERATION", "KIND", "BACKEND", "ASKED (UTC)", "STATE"),
+        ("OPERATION", "ACTION", "BACKEND", "REQUESTED (UTC)", "STATE"),
         [
-            (row["jobID"], row["verb"], row["name"], show_time(_asked_at(row)), _state(row))
-            for row in newest[:CHOICE_MOST]
+            (row["jobID"], row["verb"], row["name"], show_time(_requested_at(row)), _state(row))
+            for row in newest[:CHOICE_LIMIT]
         ],
         err=True,
     )
-    if len(newest) > CHOICE_MOST:
-        click.echo(f"and {len(newest) - CHOICE_MOST} more", err=True)
+    if len(newest) > CHOICE_LIMIT:
+        click.echo(f"and {len(newest) - CHOICE_LIMIT} more", err=True)
 
 
-def _asked_at(row: dict[str, Any]) -> str:
-    """Of an open operation, or of one in the history."""
+def _requested_at(row: dict[str, Any]) -> str:
+    """When an operation was requested; running and finished ones have different fields."""
     return str(row.get("created_at") or row.get("startedAt") or "")
 
 
@@ -71,7 +72,7 @@ def _state(row: dict[str, Any]) -> str:
 
 
 def _finish(api: Api, answer: Any, outcome: WaitOutcome) -> None:
-    """The last word on an operation, and the exit code that says the same."""
+    """Prints the summary of an operation and exits with the matching code."""
     if api.as_json:
         print_json(answer)
     else:
@@ -82,18 +83,18 @@ def _finish(api: Api, answer: Any, outcome: WaitOutcome) -> None:
 @ops_group.command("list")
 @client_command
 def list_operations(api: Api) -> None:
-    """What is under way, and what failed and was not dismissed."""
+    """List running and failed operations."""
     answer = api.call("GET", "api", "operations")
     if api.as_json:
         print_json(answer)
         return
     rows = answer["operations"]
     if not rows:
-        click.echo(f"Nothing is under way. `{command('ops history')}` shows what was.")
+        click.echo(f"No operations in progress. `{command('ops history')}` lists finished ones.")
         return
     held = _read_held(api)
     print_table(
-        ("OPERATION", "WHAT", "PROGRESS", "NODES", "NOTE"),
+        ("OPERATION", "ACTION", "PROGRESS", "NODES", "NOTE"),
         [
             (row["jobID"], f"{row['verb']} {row['name']}", f"{row['progress']} %", _counts(row), _note(row, held))
             for row in rows
@@ -114,7 +115,7 @@ def _read_held(api: Api) -> Held:
 def _note(row: dict[str, Any], held: Held) -> str:
     operation = read_operation(row)
     if operation.retrying:
-        return f"failed, {say_retry(operation, held)}: {operation.error}"
+        return f"failed, {describe_retry(operation, held)}: {operation.error}"
     if operation.error or not operation.nodes or not row["cancellable"]:
         return operation.error or row.get("message") or ""
     waits_for = awaited(operation, held)
@@ -122,7 +123,7 @@ def _note(row: dict[str, Any], held: Held) -> str:
 
 
 def awaited(operation: OperationPart, held: Held) -> list[NodePart]:
-    """The nodes that all that is left of it waits for; none while something else is left."""
+    """The nodes that the operation waits for, if there is nothing else left to do; otherwise none."""
     open_nodes = [node for node in operation.nodes if node.status in _OPEN or node.next_attempt_at is not None]
     waits = all(node.node_id in held and node.status != "downloading" for node in open_nodes)
     return open_nodes if waits else []
@@ -132,8 +133,8 @@ def _named(nodes: list[NodePart], held: Held) -> str:
     return ", ".join(clean(f"{node.node_name} ({held[node.node_id]})") for node in nodes)
 
 
-def say_retry(operation: OperationPart, held: Held) -> str:
-    """Machines that get no orders are not tried again, whatever was planned: they are waited for."""
+def describe_retry(operation: OperationPart, held: Held) -> str:
+    """When failed nodes are retried. Nodes that get no commands now are waited for instead."""
     failing = [node for node in operation.nodes if node.next_attempt_at is not None]
     if failing and all(node.node_id in held for node in failing):
         return f"waiting for {_named(failing, held)}"
@@ -142,52 +143,56 @@ def say_retry(operation: OperationPart, held: Held) -> str:
 
 def _next_attempt(at: datetime | None) -> str:
     if at is None:
-        return "being tried again"
+        return "retrying now"
     left_s = int(at.timestamp() - SystemClock().now_ms() / 1000)
-    return f"next attempt in {left_s} s" if left_s > 0 else "next attempt is due"
+    return f"next attempt in {left_s} s" if left_s > 0 else "next attempt due"
 
 
 @ops_group.command("show")
 @client_command
 @click.argument("operation")
 def show_operation(api: Api, operation: str) -> None:
-    """One operation, machine by machine."""
+    """Show an operation and its progress on each node."""
     answer = api.call("GET", "api", "operations", find_operation(api, operation))
     if api.as_json:
         print_json(answer)
         return
     found = read_operation(answer)
-    click.echo(f"operation  {found.id}")
-    click.echo(f"what       {found.verb} {clean(found.backend)}")
     held = _read_held(api) if found.nodes else {}
-    state = f"failed, {say_retry(found, held)}" if found.retrying else found.state
-    click.echo(f"state      {state}")
+    fields = [
+        ("OPERATION", found.id),
+        ("ACTION", f"{found.verb} {found.backend}"),
+        ("STATE", f"failed, {describe_retry(found, held)}" if found.retrying else found.state),
+        ("REQUESTED BY", f"{answer.get('actor', '')}, {show_time(_requested_at(answer))} UTC"),
+    ]
     if found.state == "cancelled" and answer.get("message"):
-        click.echo(f"because    {clean(answer['message'])}")
-    click.echo(f"asked by   {clean(str(answer.get('actor', '')))}, {show_time(_asked_at(answer))} UTC")
-    click.echo(f"ended      {show_time(answer['finished_at'])} UTC\n" if answer.get("finished_at") else "")
+        fields.append(("REASON", answer["message"]))
+    if answer.get("finished_at"):
+        fields.append(("FINISHED", f"{show_time(answer['finished_at'])} UTC"))
+    print_fields(fields)
+    click.echo("")
     if not found.nodes:
-        click.echo("No machine is affected.")
+        click.echo("No nodes are affected.")
         return
     print_table(
-        ("NODE", "STATUS", "DONE", "AMOUNT", "NOTE"),
+        ("NODE", "STATUS", "PROGRESS", "TRANSFERRED", "NOTE"),
         [
             (
                 node.node_name,
                 status_word(node.status, found.verb),
                 f"{node.percentage:.0f} %",
                 _amount(node),
-                _say(node, held.get(node.node_id)),
+                _node_note(node, held.get(node.node_id)),
             )
             for node in found.nodes
         ],
     )
 
 
-def _say(node: NodePart, held: str | None) -> str:
-    when = f"it is {held}" if held is not None else _next_attempt(node.next_attempt_at)
+def _node_note(node: NodePart, held: str | None) -> str:
+    when = f"the node is {held}" if held is not None else _next_attempt(node.next_attempt_at)
     tried = f" (attempt {node.attempts} failed, {when})" if node.attempts else ""
-    return say_status(node, held) + (tried if node.status in ("error", "downloading") else "")
+    return describe_status(node, held) + (tried if node.status in ("error", "downloading") else "")
 
 
 def _amount(node: NodePart) -> str:
@@ -200,13 +205,13 @@ def _amount(node: NodePart) -> str:
 @client_command
 @click.argument("operation", required=False)
 def watch_operation(api: Api, operation: str | None) -> None:
-    """Follow one until it has ended, for as long as that takes.
+    """Follow an operation until it has finished.
 
-    Without OPERATION, the newest one under way."""
+    Without OPERATION: the newest one in progress."""
     if operation is None:
         running = [row for row in api.call("GET", "api", "operations")["operations"] if row["state"] == "running"]
         if not running:
-            raise NotFound(f"nothing is under way; `{command('ops history')}` shows what was")
+            raise NotFound(f"no operation is in progress; `{command('ops history')}` lists finished ones")
         operation = max(running, key=lambda row: row["created_at"])["jobID"]
     answer, outcome = wait_for(api, find_operation(api, operation), until=lambda found, _: found.state != "running")
     _finish(api, answer, outcome)
@@ -216,17 +221,19 @@ def watch_operation(api: Api, operation: str | None) -> None:
 @client_command
 @click.argument("operation")
 def cancel_operation(api: Api, operation: str) -> None:
-    """Call one off, on every machine. What is done stays done."""
+    """Cancel an operation on all nodes. Completed nodes are not reverted."""
     _steer(api, operation, "cancel")
 
 
 @ops_group.command("retry")
 @client_command
 @click.argument("operation")
-@click.option("--node", default=None, help="Only this machine (name or id).")
-@click.option("--wait/--no-wait", "wait", default=True, help="Wait until it is over, and tell how far it is.")
+@click.option("--node", default=None, help="Only this node (name or id).")
+@click.option(
+    "--wait/--no-wait", "wait", default=True, show_default=True, help="Wait for completion and show progress."
+)
 def retry_operation(api: Api, operation: str, node: str | None, wait: bool) -> None:
-    """Try again now what failed, with all attempts before it."""
+    """Retry failed nodes now, with a fresh number of attempts."""
     operation_id = find_operation(api, operation)
     body = {"node_id": api.find_node(node)["id"]} if node is not None else {}
     answer = api.call("POST", "api", "operations", operation_id, "retry", body=body)
@@ -235,14 +242,16 @@ def retry_operation(api: Api, operation: str, node: str | None, wait: bool) -> N
     elif api.as_json:
         print_json(answer)
     else:
-        click.echo(f"{operation_id}: tried again now. {how_to_follow(operation_id)}")
+        click.echo(f"{operation_id}: retrying. {how_to_follow(operation_id)}")
 
 
 @ops_group.command("dismiss")
 @client_command
 @click.argument("operation")
 def dismiss_operation(api: Api, operation: str) -> None:
-    """Take a failed one off the list; it stays in the history. One that is still tried again has to be cancelled."""
+    """Remove a failed operation from the list.
+
+    It stays in the history. An operation that is still being retried must be cancelled instead."""
     _steer(api, operation, "dismiss")
 
 
@@ -258,16 +267,16 @@ def _steer(api: Api, operation: str, verb: str) -> None:
 @ops_group.command("history")
 @client_command
 def show_history(api: Api) -> None:
-    """What was, newest first."""
+    """List finished operations, newest first."""
     answer = api.call("GET", "api", "operations", "history")
     if api.as_json:
         print_json(answer)
         return
     if not answer["operations"]:
-        click.echo("Nothing has been asked for yet, or the history was cleared.")
+        click.echo("No finished operations.")
         return
     print_table(
-        ("FINISHED (UTC)", "OPERATION", "WHAT", "WHERE", "OUTCOME", "BY", "CAUSE", "NOTE"),
+        ("FINISHED (UTC)", "OPERATION", "ACTION", "NODES", "OUTCOME", "REQUESTED BY", "CAUSE", "NOTE"),
         [
             (
                 show_time(row["finishedAt"]),
@@ -293,9 +302,9 @@ def _where(row: dict[str, Any]) -> str:
 @ops_group.command("clear")
 @client_command
 def clear_history(api: Api) -> None:
-    """Clear the history. The audit log keeps what happened."""
+    """Clear the history. The audit log is not changed."""
     answer = api.call("DELETE", "api", "operations", "history")
     if api.as_json:
         print_json(answer)
     else:
-        click.echo("The history is cleared.")
+        click.echo("The history was cleared.")

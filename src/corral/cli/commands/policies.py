@@ -1,32 +1,40 @@
-"""`corral backends policies`: what is to hold on every machine, and where it does not."""
+"""`corral backends policies`: the desired backends of all nodes, and exceptions from them."""
 
 from datetime import datetime
 from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, client_command, print_json, print_table, show_time
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import print_json, print_table, show_time
 from corral.cli.program_name import command
 from corral.core.backends.build import short_digest
 from corral.core.durations import format_age
 from corral.core.errors import Conflict, NotFound
 from corral.system import SystemClock
 
-EXCEPTIONS_TOLD = 5
+EXCEPTIONS_SHOWN = 5
 
 
 @click.command("policies")
 @client_command
-@click.option("--drift", type=(str, click.Choice(["heal", "report", "freeze"])), default=None, metavar="POLICY HOW")
-@click.option("--end", default=None, metavar="POLICY", help="Let a policy hold no longer. Nothing is deleted by that.")
+@click.option(
+    "--drift",
+    type=(str, click.Choice(["heal", "report", "freeze"])),
+    default=None,
+    metavar="POLICY HOW",
+    help="What to do on drift: heal (correct it), report (only show it), freeze (also block upgrades).",
+)
+@click.option("--end", default=None, metavar="POLICY", help="Remove a policy. Installed backends are not deleted.")
 def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> None:
-    """What is to hold on every machine, now and later. --drift says what to do where it does not:
-    heal it, report it, or freeze it as it is.
+    """List and change policies: the desired backends of all nodes.
 
-    POLICY is an id, the beginning of one, or the name of a backend that only one policy is about.
+    An install or delete on all nodes, or with --selector, creates a policy. It also applies to nodes that join later.
 
-    EXCEPT names machines on which something else was asked for since, or that nothing fits: the policy does not hold
-    there, and changes nothing."""
+    POLICY is an id, its first characters, or the name of a backend with only one policy.
+
+    EXCEPT lists nodes on which something else was requested later, or that no build supports. The policy does not apply
+    to them."""
     if drift is not None:
         api.call("PATCH", "api", "policies", _find_policy(api, drift[0]), body={"on_drift": drift[1]})
     if end is not None:
@@ -36,18 +44,18 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
         print_json(policies)
         return
     if not policies:
-        click.echo("There are no policies. An install on all machines, or with --selector, makes one.")
+        click.echo("No policies. An install on all nodes, or with --selector, creates one.")
         return
     now_s = SystemClock().now_ms() / 1000
     print_table(
-        ("POLICY", "BACKEND", "WANTED", "WHERE", "EXCEPT", "ON DRIFT", "SINCE (UTC)", "BY"),
+        ("POLICY", "BACKEND", "DESIRED", "NODES", "EXCEPT", "ON DRIFT", "CREATED (UTC)", "CREATED BY"),
         [
             (
                 policy["id"],
                 policy["backend"],
-                policy["ensure"] + _say_held(policy),
-                " ".join(f"{key}={value}" for key, value in policy["selector"].items()) or "everywhere",
-                say_exceptions(policy, now_s) or "-",
+                policy["ensure"] + _rolled_back_to(policy),
+                " ".join(f"{key}={value}" for key, value in policy["selector"].items()) or "all",
+                describe_exceptions(policy, now_s) or "-",
                 policy["on_drift"],
                 show_time(policy["created_at"]),
                 policy["created_by"],
@@ -57,28 +65,28 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
     )
 
 
-def _say_held(policy: dict[str, Any]) -> str:
+def _rolled_back_to(policy: dict[str, Any]) -> str:
     held = policy.get("rolled_back_to") or []
     versions = ", ".join(f"{one['variant']} {one['version'] or short_digest(one['digest'])}" for one in held)
     return f" (rolled back to {versions})" if versions else ""
 
 
-def _find_policy(api: Api, wanted: str) -> str:
+def _find_policy(api: Api, name: str) -> str:
     policies = api.call("GET", "api", "policies")
-    named = [policy["id"] for policy in policies if wanted.lower() in (policy["id"], policy["backend"].lower())]
-    found = named or [policy["id"] for policy in policies if policy["id"].startswith(wanted)]
+    named = [policy["id"] for policy in policies if name.lower() in (policy["id"], policy["backend"].lower())]
+    found = named or [policy["id"] for policy in policies if policy["id"].startswith(name)]
     if len(found) > 1:
-        raise Conflict(f"{wanted!r} fits {len(found)} policies; give the id of the one you mean")
+        raise Conflict(f"{name!r} matches {len(found)} policies; give the id of one of them")
     if not found:
-        raise NotFound(f"there is no policy {wanted!r}; `{command('backends policies')}` shows the ones there are")
+        raise NotFound(f"no policy {name!r}; `{command('backends policies')}` lists all policies")
     return str(found[0])
 
 
-def say_exceptions(policy: dict[str, Any], now_s: float) -> str:
-    """`node-b (deleted 3m ago), node-c (...) and 4 more`. Of a frontend that tells none, nothing."""
-    told = (policy.get("exceptions") or [])[:EXCEPTIONS_TOLD]
-    more = policy.get("exception_count", 0) - len(told)
-    words = ", ".join(f"{one['node_name']} ({_why(one, policy['backend'], now_s)})" for one in told)
+def describe_exceptions(policy: dict[str, Any], now_s: float) -> str:
+    """`node-b (deleted 3m ago), node-c (...) and 4 more`; empty without exceptions."""
+    shown = (policy.get("exceptions") or [])[:EXCEPTIONS_SHOWN]
+    more = policy.get("exception_count", 0) - len(shown)
+    words = ", ".join(f"{one['node_name']} ({_why(one, policy['backend'], now_s)})" for one in shown)
     return words + (f" and {more} more" if more > 0 else "")
 
 
@@ -88,7 +96,7 @@ def _why(exception: dict[str, Any], backend: str, now_s: float) -> str:
     at = exception["at"]
     ago = f" {format_age(now_s - datetime.fromisoformat(at).timestamp())} ago" if at else ""
     if exception["cause"] == "called_off":
-        return f"{exception['verb']} called off{ago}"
+        return f"{exception['verb']} cancelled{ago}"
     other = f"{exception['backend']} " if exception["backend"] != backend else ""
-    asked = {"deleted": "delete asked for", "installed": "install asked for"}
-    return other + (exception["cause"] if exception["done"] else asked[exception["cause"]]) + ago
+    requested = {"deleted": "delete requested", "installed": "install requested"}
+    return other + (exception["cause"] if exception["done"] else requested[exception["cause"]]) + ago

@@ -1,12 +1,13 @@
-"""`corral status`: the fleet in a few lines."""
+"""`corral status`: the cluster in a few lines."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json
-from corral.cli.display.replica_summary import Running, is_as_wanted, read_running
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import clean, print_fields, print_json
+from corral.cli.display.replicas import Running, is_as_desired, read_running
 from corral.cli.program_name import command
 
 
@@ -16,7 +17,7 @@ class ModelCounts:
     served: int
     replicas: int
     held_up: list[str]
-    """Models with fewer replicas than wanted, or with a load that waits for room or failed."""
+    """Models below their desired replicas, or with a load that failed or waits for capacity."""
 
 
 def _count_models(api: Api, running: dict[str, Running]) -> ModelCounts:
@@ -25,7 +26,7 @@ def _count_models(api: Api, running: dict[str, Running]) -> ModelCounts:
         configured=sum(not model["alias_of"] for model in api.call("GET", "api", "models")),
         served=len(served),
         replicas=sum(one["ready"] for one in served),
-        held_up=[name for name, one in running.items() if not is_as_wanted(one)],
+        held_up=[name for name, one in running.items() if not is_as_desired(one)],
     )
 
 
@@ -41,7 +42,7 @@ def _several(count: int, one: str, many: str) -> str:
 @click.command("status")
 @client_command
 def status_command(api: Api) -> None:
-    """How the fleet is."""
+    """Show cluster status."""
     status = api.call("GET", "api", "status")
     models, failed = _count_models(api, read_running(api)), _count_failed(api)
     if api.as_json:
@@ -50,25 +51,31 @@ def status_command(api: Api) -> None:
     counts = {name: count for name, count in status["nodes"].items() if count}
     nodes = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none yet"
     bus, store = status["bus"], status["store"]
-    click.echo(f"corral     {status['version']} at {api.url}")
-    click.echo(f"nodes      {nodes}")
-    click.echo(f"models     {_describe(models)}")
-    click.echo(f"frontends  {len(status['frontends'])}: " + ", ".join(row["url"] for row in status["frontends"]))
-    refuses = "" if store["ok"] else f" TAKES NO CHANGES: {clean(store['problem'])}"
-    click.echo(f"store      {store['kind']} {store['location']}{refuses}")
-    click.echo(f"bus        {bus['url']} {'connected' if bus['connected'] else 'NOT CONNECTED: ' + bus['problem']}")
+    read_only = "" if store["ok"] else f" READ-ONLY: {store['problem']}"
+    print_fields(
+        (
+            ("CORRAL", f"{status['version']} at {api.url}"),
+            ("NODES", nodes),
+            ("MODELS", _describe(models)),
+            ("FRONTENDS", f"{len(status['frontends'])}: " + ", ".join(row["url"] for row in status["frontends"])),
+            ("STORE", f"{store['kind']} {store['location']}{read_only}"),
+            ("BUS", f"{bus['url']} {'connected' if bus['connected'] else 'NOT CONNECTED: ' + bus['problem']}"),
+        )
+    )
     if failed:
         click.echo(f"\n{_several(failed, 'operation', 'operations')} failed: {command('ops list')}")
     if models.held_up:
-        click.echo(f"\nWhy a model does not run as wanted: {command(f'why model {clean(models.held_up[0])}')}")
+        model = clean(models.held_up[0])
+        click.echo(f"\n{model} does not have its desired replicas: {command(f'why model {model}')}")
     for name in map(clean, status.get("claimed", ())):
-        click.echo(f"\nAnother machine claims to be {name} and waits for an answer: {command(f'nodes show {name}')}")
-    if counts.get("pending"):
-        click.echo(f"\nMachines wait for approval: {command('nodes list')}, then {command('nodes approve NAME')}")
+        click.echo(f"\nAnother machine claims to be node {name}: {command(f'nodes show {name}')}")
+    if pending := counts.get("pending"):
+        wait = _several(pending, "node waits", "nodes wait")
+        click.echo(f"\n{wait} for approval: {command('nodes list')}, then {command('nodes approve NAME')}")
 
 
 def _describe(models: ModelCounts) -> str:
-    told = f"{models.configured} configured, {models.served} served"
+    text = f"{models.configured} configured, {models.served} served"
     if models.served:
-        told += f" by {_several(models.replicas, 'replica', 'replicas')}"
-    return told + (f", {len(models.held_up)} not as wanted" if models.held_up else "")
+        text += f" by {_several(models.replicas, 'replica', 'replicas')}"
+    return text + (f", {len(models.held_up)} below desired replicas" if models.held_up else "")

@@ -1,90 +1,145 @@
-"""`corral why`: the recorded decision behind what runs where."""
+"""`corral why`: explains placement and routing from the recorded decisions."""
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 import click
 
-from corral.cli.client.api import Api, clean, client_command, print_json, show_time
-from corral.cli.commands.why_guess import GUESS, WhyGroup, guess_kind
+from corral.cli.client.api import Api, client_command
+from corral.cli.display.output import clean, print_json, show_time
+from corral.cli.program_name import command
+from corral.core.errors import InvalidInput, NotFound
 from corral.core.sizes import format_bytes
 
-NAMES_MOST = 4
+NAMES_LIMIT = 4
+GUESS = "guess"
+
+
+class WhyGroup(click.Group):
+    """Treats a word that is not a subcommand as a name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = bool(args) and (args[0] in self.commands or args[0].startswith("-"))
+        return super().resolve_command(ctx, args if known else [GUESS, *args])
 
 
 @click.group("why", cls=WhyGroup)
 def why_group() -> None:
-    """Say why a model is where it is, or a request went there.
+    """Explain where a model was placed or a request was sent.
 
-    And why not elsewhere. `corral why NAME` finds out by itself whether NAME is a model, a node or a request."""
+    `corral why NAME` finds out whether NAME is a model, a node or a request."""
 
 
 @why_group.command(GUESS, hidden=True)
 @client_command
 @click.argument("name")
 def why_any(api: Api, name: str) -> None:
-    """What there is of that name."""
+    """Explains the model, node or request with this name."""
     kind, found = guess_kind(api, name)
-    {"model": tell_model, "node": tell_node, "request": tell_request}[kind](api, found)
+    {"model": explain_model, "node": explain_node, "request": explain_request}[kind](api, found)
+
+
+def guess_kind(api: Api, name: str) -> tuple[str, str]:
+    """The kind of thing with this name (`model`, `node` or `request`), and its exact name or id."""
+    models = [name for model in api.call("GET", "api", "models") if name in (model["name"], *model["aliases"])]
+    nodes = _nodes(api.call("GET", "api", "nodes"), name)
+    found = [("model", one) for one in models[:1]] + [("node", one) for one in nodes]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        kinds = " and ".join(dict.fromkeys(kind for kind, _ in found))
+        raise InvalidInput(f"{name!r} is the name of a {kinds}; use {_forms(found)}")
+    if _exists(lambda: api.call("GET", "api", "why", "requests", name)):
+        return "request", name
+    raise NotFound(f"no model, node or request {name!r}. {_advice(api, name)}")
+
+
+def _nodes(nodes: Iterable[dict[str, Any]], name: str) -> list[str]:
+    """Ids of the nodes with this name or id, or whose id starts with it."""
+    exact = [node["id"] for node in nodes if name in (node["id"], node["name"])]
+    return exact or [node["id"] for node in nodes if len(name) >= 4 and node["id"].startswith(name)]
+
+
+def _exists(read: Callable[[], Any]) -> bool:
+    try:
+        read()
+    except NotFound:
+        return False
+    return True
+
+
+def _forms(found: Iterable[tuple[str, str]]) -> str:
+    return " or ".join(f"`{command(f'why {kind} {name}')}`" for kind, name in found)
+
+
+def _advice(api: Api, name: str) -> str:
+    names = [item["name"] for kind in ("models", "nodes") for item in api.call("GET", "api", kind)]
+    near = difflib.get_close_matches(name, names, n=3)
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    forms = ", ".join(f"`{command(f'why {form}')}`" for form in ("model NAME", "node NAME", "request ID"))
+    return f"Use {forms}. ID is the x-request-id header of an answer."
 
 
 @why_group.command("model")
 @client_command
 @click.argument("model")
 def why_model(api: Api, model: str) -> None:
-    """The latest decisions about MODEL.
+    """Show the latest placement decisions for MODEL.
 
-    With the candidates, their scores, and what ruled each out."""
-    tell_model(api, model)
+    Lists the candidate nodes with their scores, and why each was ruled out."""
+    explain_model(api, model)
 
 
-def tell_model(api: Api, model: str) -> None:
+def explain_model(api: Api, model: str) -> None:
     answer = api.call("GET", "api", "why", "models", model)
     if api.as_json:
         print_json(answer)
         return
     if not answer["replicas"]:
-        click.echo(f"{clean(model)} runs nowhere.")
+        click.echo(f"{clean(model)} is not running.")
     for replica in answer["replicas"]:
         reason = f" ({clean(replica['reason'])})" if replica.get("reason") else ""
         where = f"{clean(replica['node'])}, slot {replica['replica_index']}"
         click.echo(f"{where}: {replica['corral_state']}{reason}")
     if answer.get("pending"):
-        why = clean(answer["pending"]["reason"]) or "it is being loaded"
+        why = clean(answer["pending"]["reason"]) or "loading"
         click.echo(f"Revision {answer['pending']['revision'][:12]} is pending: {why}")
     if answer.get("unsatisfiable"):
-        click.echo(f"Cannot be given what is wanted: {clean(answer['unsatisfiable'])}")
+        click.echo(f"The desired replicas cannot be placed: {clean(answer['unsatisfiable'])}")
     for line in _load_lines(answer["loads"]):
         click.echo(line)
-    for setback in answer.get("backoffs", ()):
-        click.echo(_setback_line(setback))
-    for _, alike in groupby(answer["decisions"], key=_said_of_model):
+    for backoff in answer.get("backoffs", ()):
+        click.echo(_backoff_line(backoff))
+    for _, alike in groupby(answer["decisions"], key=_model_key):
         latest, *earlier = alike
         _print_decision(latest, f" ({len(earlier) + 1} times since {show_time(earlier[-1]['at'])})" if earlier else "")
 
 
 def _load_lines(loads: list[dict[str, Any]]) -> Iterator[str]:
-    """Loads of which the same can be said, together, with the attempts of the one that was tried most."""
+    """Similar loads are joined in one line, with the highest number of attempts."""
     attempts: dict[tuple[str, str, str], list[int]] = {}
     for load in loads:
-        said = (load["cause"], load["state"], load.get("error") or load.get("reason") or "")
-        attempts.setdefault(said, []).append(load["attempts"] + 1)
-    for (cause, state, told), tried in attempts.items():
+        key = (load["cause"], load["state"], load.get("error") or load.get("reason") or "")
+        attempts.setdefault(key, []).append(load["attempts"] + 1)
+    for (cause, state, reason), tried in attempts.items():
         what = "Load" if len(tried) == 1 else f"{len(tried)} loads"
-        yield f"{what} ({clean(cause)}): {state}, attempt {max(tried)}. {clean(told)}"
+        yield f"{what} ({clean(cause)}): {state}, attempt {max(tried)}. {clean(reason)}"
 
 
-def _said_of_model(decision: dict[str, Any]) -> tuple[Any, ...]:
+def _model_key(decision: dict[str, Any]) -> tuple[Any, ...]:
     return decision["outcome"], decision["cause"], _grouped(decision["candidates"])
 
 
-def _setback_line(setback: dict[str, Any]) -> str:
-    times = "" if setback["failures"] == 1 else f" {setback['failures']} times"
-    later = f"tried again there from {show_time(setback['until'])} on"
-    again = later if setback["cooling_down"] else "tried after the others"
-    error = "\n".join(map(clean, setback["error"].splitlines()))
-    return f"Failed on {clean(setback['node'])}{times}, {again}: {error}"
+def _backoff_line(backoff: dict[str, Any]) -> str:
+    times = "" if backoff["failures"] == 1 else f" {backoff['failures']} times"
+    next_try = f"cooling down until {show_time(backoff['until'])}" if backoff["cooling_down"] else "other nodes are preferred"
+    error = "\n".join(map(clean, backoff["error"].splitlines()))
+    return f"Failed on {clean(backoff['node'])}{times}, {next_try}: {error}"
 
 
 def _print_decision(decision: dict[str, Any], often: str = "") -> None:
@@ -92,7 +147,7 @@ def _print_decision(decision: dict[str, Any], often: str = "") -> None:
     head = "placed" if "placed" in outcome else f"waiting: {clean(outcome['waiting'])}"
     click.echo(f"\n{show_time(decision['at'])}  {head} (cause: {clean(decision['cause'])}){often}")
     if outcome.get("ended"):
-        click.echo(f"  others made room: {', '.join(map(clean, outcome['ended']))}")
+        click.echo(f"  evicted: {', '.join(map(clean, outcome['ended']))}")
     for names, verdict, because in _grouped(decision["candidates"]):
         mark = "*" if verdict == "chosen" else " "
         click.echo(f" {mark} {_few(names):20} {verdict.replace('_', ' '):10} {because}")
@@ -102,8 +157,10 @@ def _print_decision(decision: dict[str, Any], often: str = "") -> None:
 
 
 def _others(counted: Sequence[dict[str, Any]]) -> str:
-    said = [f"{one['nodes']} {one['verdict'].replace('_', ' ')}{_in_brackets(clean(one['reason']))}" for one in counted]
-    return f": {'; '.join(said)}" if said else ""
+    texts = [
+        f"{one['nodes']} {one['verdict'].replace('_', ' ')}{_in_brackets(clean(one['reason']))}" for one in counted
+    ]
+    return f": {'; '.join(texts)}" if texts else ""
 
 
 def _in_brackets(text: str) -> str:
@@ -111,7 +168,7 @@ def _in_brackets(text: str) -> str:
 
 
 def _grouped(candidates: list[dict[str, Any]]) -> list[tuple[list[str], str, str]]:
-    """Machines of which the same can be said, together; in the order of the first of them."""
+    """Nodes with the same verdict and reason are joined, in the order of their first node."""
     names_of: dict[tuple[str, str], list[str]] = {}
     for candidate in candidates:
         names_of.setdefault((candidate["verdict"], _because(candidate)), []).append(clean(candidate["node"]))
@@ -119,9 +176,9 @@ def _grouped(candidates: list[dict[str, Any]]) -> list[tuple[list[str], str, str
 
 
 def _few(names: list[str]) -> str:
-    if len(names) <= NAMES_MOST:
+    if len(names) <= NAMES_LIMIT:
         return ", ".join(names)
-    return f"{', '.join(names[: NAMES_MOST - 1])} and {len(names) - NAMES_MOST + 1} more"
+    return f"{', '.join(names[: NAMES_LIMIT - 1])} and {len(names) - NAMES_LIMIT + 1} more"
 
 
 def _because(candidate: dict[str, Any]) -> str:
@@ -136,22 +193,22 @@ def _count(number: int, what: str) -> str:
 
 
 def _score_words(name: str, value: int) -> str:
-    """What speaks for or against a machine, as people say it; what is as good as can be needs no word."""
+    """One part of a node's score in words; empty for the best value."""
     if not value:
         return ""
     match name:
         case "failed_here":
-            return f"it failed here {value} times" if value > 1 else "it failed here once"
+            return f"the load failed there {value} times" if value > 1 else "the load failed there once"
         case "room_doubtful" | "room_unknown":  # decisions of earlier versions have the second name
-            return "its disk is nearly full" if value > 1 else "how much room it has is not known"
+            return "its disk is nearly full" if value > 1 else "its free capacity is unknown"
         case "in_flight":
             return f"{_count(value, 'request')} in flight there"
         case "same_model":
-            return f"{value} of the same model there"
+            return f"{_count(value, 'replica')} of the same model there"
         case "replicas":
             return f"{_count(value, 'replica')} there"
         case "weights_missing":
-            return "has not served this revision before, so its weights are fetched or checked first"
+            return "has not served this revision before, so weights are downloaded or checked first"
         case "free_mib_negated":
             return f"{format_bytes(-value << 20)} of memory free"
         case _:
@@ -162,11 +219,11 @@ def _score_words(name: str, value: int) -> str:
 @client_command
 @click.argument("node")
 def why_node(api: Api, node: str) -> None:
-    """What NODE was chosen for lately, and what it was passed over for."""
-    tell_node(api, api.find_node(node)["id"])
+    """Show the latest placement decisions that involved NODE."""
+    explain_node(api, api.find_node(node)["id"])
 
 
-def tell_node(api: Api, node_id: str) -> None:
+def explain_node(api: Api, node_id: str) -> None:
     answer = api.call("GET", "api", "why", "nodes", node_id)
     if api.as_json:
         print_json(answer)
@@ -174,16 +231,16 @@ def tell_node(api: Api, node_id: str) -> None:
     reason = f" ({clean(answer['reason'])})" if answer["reason"] else ""
     click.echo(f"{clean(answer['node'])} is {answer['status']}{reason}")
     if not answer["replicas"] and not answer["decisions"]:
-        click.echo("It runs no model, and none was to be placed lately.")
+        click.echo("It runs no model, and there were no recent placement decisions.")
     for replica in answer["replicas"]:
         click.echo(f"runs {clean(replica['model_name'])}#{replica['replica_index']}: {replica['corral_state']}")
-    for (model, verdict, because), told in groupby(answer["decisions"], key=_said_of_node):
-        times = [show_time(decision["at"]) for decision in told]  # the latest first
+    for (model, verdict, because), decisions in groupby(answer["decisions"], key=_node_key):
+        times = [show_time(decision["at"]) for decision in decisions]  # the latest first
         often = f" ({len(times)} times since {times[-1]})" if len(times) > 1 else ""
         click.echo(f"{times[0]}  {model}: {verdict}.{f' {because}' if because else ''}{often}")
 
 
-def _said_of_node(decision: dict[str, Any]) -> tuple[str, str, str]:
+def _node_key(decision: dict[str, Any]) -> tuple[str, str, str]:
     return clean(decision["model"]), decision["verdict"].replace("_", " "), _because(decision)
 
 
@@ -191,13 +248,13 @@ def _said_of_node(decision: dict[str, Any]) -> tuple[str, str, str]:
 @client_command
 @click.argument("request_id", metavar="ID")
 def why_request(api: Api, request_id: str) -> None:
-    """Where a request went, and why.
+    """Show where a request was sent, and why.
 
-    ID is what its answer had in the header x-request-id."""
-    tell_request(api, request_id)
+    ID is the x-request-id header of its answer."""
+    explain_request(api, request_id)
 
 
-def tell_request(api: Api, request_id: str) -> None:
+def explain_request(api: Api, request_id: str) -> None:
     answer = api.call("GET", "api", "why", "requests", request_id)
     if api.as_json:
         print_json(answer)
@@ -214,20 +271,20 @@ def tell_request(api: Api, request_id: str) -> None:
 
 def _request_lines(answer: dict[str, Any]) -> Iterator[str]:
     if (load_s := answer.get("load_waited_s")) is not None:
-        yield f"no replica ran: it waited {load_s:.2f} s for a load"
+        yield f"no replica was running: waited {load_s:.2f} s for a load"
     if (queued_s := answer.get("queued_s")) is not None:
         place = answer["queue_position"]
-        yield f"every replica was busy: it waited {queued_s:.2f} s in line, at first as number {place}"
+        yield f"all replicas were busy: waited {queued_s:.2f} s in the queue, starting at position {place}"
     for failure in answer.get("failed", ()):
-        yield f"{clean(failure['node'])} failed it: {clean(failure['error'])}"
+        yield f"failed on {clean(failure['node'])}: {clean(failure['error'])}"
     if chosen := answer.get("chosen"):
         yield f"sent to {clean(chosen['node'])}, slot {chosen['slot']}: {_rule(answer)}"
         others = [name for one in answer["candidates"] if (name := _place(one)) != _place(chosen)]
         if others:
-            yield f"could have gone to {', '.join(others)}"
+            yield f"other candidates: {', '.join(others)}"
     if (first_s := answer.get("first_byte_s")) is not None:
-        so_far = "under way for" if answer["state"] == "open" else "over after"
-        yield f"first byte after {first_s:.3f} s, {so_far} {answer['took_s']:.3f} s"
+        duration = "in progress for" if answer["state"] == "open" else "finished after"
+        yield f"first byte after {first_s:.3f} s, {duration} {answer['took_s']:.3f} s"
     if answer.get("ending"):
         yield clean(answer["ending"])
 
@@ -236,18 +293,18 @@ def _rule(answer: dict[str, Any]) -> str:
     chosen, against = answer["chosen"], answer.get("against")
     match answer["rule"]:
         case "only":
-            return "the only one that could take it"
+            return "the only available replica"
         case "session":
-            return "requests of its session go there"
+            return "session affinity: requests of this session are sent there"
         case "prefix":
-            return "requests that begin alike go there"
+            return "prefix affinity: requests with the same beginning are sent there"
         case _ if against:
             return (
-                f"of two at random the less busy one, with {chosen['open']} open requests"
+                f"the less busy of two random replicas, with {_count(chosen['open'], 'open request')}"
                 f" ({_place(against)} had {against['open']})"
             )
         case _:
-            return f"it had {chosen['open']} open requests"
+            return f"it had {_count(chosen['open'], 'open request')}"
 
 
 def _place(replica: dict[str, Any]) -> str:

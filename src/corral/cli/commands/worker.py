@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 @settings_options(WorkerSettings)
 @click.pass_context
 def worker_command(context: click.Context, /, **flags: Any) -> None:
-    """Join this machine to a fleet and run backends on it.
+    """Join this machine to a cluster and run backends on it.
 
-    The first time: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags.
-    The token may also come from CORRAL_JOIN_TOKEN or a file (--token-file), so that it is in no argument list."""
+    The first time, run: corral worker --join http://frontend:8080 --token TOKEN. Later runs need no flags. To keep the
+    token out of the argument list, set CORRAL_JOIN_TOKEN or use --token-file."""
     if context.invoked_subcommand is not None:
         return
     settings = read_settings(WorkerSettings, flags)
     _check_own_directory(settings.data_dir)
-    # structlog loads it for tracebacks we do not want: 5 MB for nothing, and a worker may run for years.
+    # Without this, structlog would load it for tracebacks: 5 MiB that a worker does not need.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     from corral.roles.worker import run_worker
     from corral.system.memory import share_malloc_arenas
@@ -38,15 +38,17 @@ def worker_command(context: click.Context, /, **flags: Any) -> None:
 
     share_malloc_arenas()
     configure_logs(level=settings.log_level, format=settings.log_format, role="worker")
-    run_until_signal(lambda: run_worker(settings, _real_world()))
+    run_until_signal(lambda: run_worker(settings, _real_ports()))
 
 
 @worker_command.command("stop-backends")
-@click.option("--data-dir", default=None, metavar="VALUE", help="The data directory of the worker that started them.")
+@click.option(
+    "--data-dir", default=None, metavar="VALUE", help="Data directory of the worker that started the backends."
+)
 @click.option("--config", type=click.Path(path_type=Path), default=None, help="Settings file (TOML). [CORRAL_CONFIG]")
 @click.pass_context
 def stop_backends_command(context: click.Context, data_dir: str | None, config: Path | None) -> None:
-    """End the backends that a stopped worker left running."""
+    """Stop the backends that a stopped worker left running."""
     before: dict[str, Any] = context.parent.params if context.parent is not None else {}
     flags = {"data_dir": data_dir or before.get("data_dir"), "config": config or before.get("config")}
     settings = read_settings(WorkerSettings, flags)
@@ -54,7 +56,7 @@ def stop_backends_command(context: click.Context, data_dir: str | None, config: 
     from corral.system.run import run_interruptible
 
     if not SystemDisk().list(settings.data_dir):
-        raise InvalidInput(f"{settings.data_dir} is no directory of a worker; name the worker's with --data-dir")
+        raise InvalidInput(f"{settings.data_dir} is not a worker's data directory; pass the right one with --data-dir")
     click.echo(run_interruptible(lambda: _stop_backends(settings.data_dir)))
 
 
@@ -65,26 +67,26 @@ async def _stop_backends(data_dir: Path) -> str:
     from corral.worker.processes.local import LocalProcesses, LocalSettings
     from corral.worker.processes.orphans import stop_leftovers, tell_leftovers
 
-    with SystemDisk().hold(data_dir, "worker"):  # a worker that runs would start them again
+    with SystemDisk().hold(data_dir, "worker"):  # a running worker would restart them
         local = LocalSettings(state=data_dir / "run", environment={}, isolation=Isolation(wanted="off"))
         processes = LocalProcesses(local, groups=find_groups(), clock=SystemClock(), ids=SystemIds())
         ended = await stop_leftovers(processes)
-    return f"Ended {tell_leftovers(ended)}." if ended else f"No backend of {data_dir} was running."
+    return f"Stopped {tell_leftovers(ended)}." if ended else f"No backend of {data_dir} was running."
 
 
 def _check_own_directory(data_dir: Path) -> None:
     from corral.system import SystemDisk
 
-    with suppress(PermissionError):  # what is another user's is told when the directory is opened
+    with suppress(PermissionError):  # another user's directory is reported when it is opened
         if SystemDisk().read(data_dir / "keys" / "local.token") is None:
             return
         raise InvalidSetting(
-            f"data_dir: {data_dir} belongs to a `{command('up')}`, which runs a worker of its own there. A second"
-            " worker on this machine needs a directory of its own: --data-dir"
+            f"data_dir: {data_dir} belongs to `{command('up')}`, which runs its own worker there. A second worker on"
+            " this machine needs another directory: pass --data-dir"
         )
 
 
-def _real_world() -> "WorkerPorts":
+def _real_ports() -> "WorkerPorts":
     from corral.artifacts import Artifacts
     from corral.bus.client import connect_bus
     from corral.system import SystemClock, SystemDisk, SystemIds

@@ -1,1 +1,1 @@
-"""What commands share to show progress and state."""
+"""What commands share to print: tables, progress, and the state of replicas."""

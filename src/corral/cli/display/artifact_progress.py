@@ -1,4 +1,4 @@
-"""How an artifact's way to disk is shown: a bar on a terminal, a line now and then in a log."""
+"""Shows the progress of one download: a bar on a terminal, occasional lines otherwise."""
 
 import sys
 from typing import Any
@@ -12,7 +12,7 @@ STEP_PERCENT = 10
 
 
 class ProgressView:
-    """Writes to standard error, so that answers can be piped. `rich` is loaded only when it draws."""
+    """Writes to standard error, so that results can be piped. Imports `rich` only when it draws a bar."""
 
     def __init__(self, title: str, *, quiet: bool) -> None:
         self._title = title
@@ -41,10 +41,10 @@ class ProgressView:
                 total=progress.bytes_total,
             )
         elif not self._quiet:
-            self._tell(progress)
+            self._print_line(progress)
 
-    def _tell(self, progress: TransferProgress) -> None:
-        """Each phase, and each tenth of a download."""
+    def _print_line(self, progress: TransferProgress) -> None:
+        """Prints a line for each phase and each 10 % of a download."""
         here = (progress.phase, int(progress.percentage // STEP_PERCENT))
         if here == self._last:
             return

@@ -1,4 +1,4 @@
-"""Progress per node: bars on a terminal, lines in a pipe, nothing where somebody wants JSON."""
+"""Shows the progress of an operation on each node: bars on a terminal, lines in a pipe, nothing with --json."""
 
 import sys
 from collections import Counter
@@ -6,17 +6,17 @@ from typing import Any, Protocol
 
 import click
 
-from corral.cli.client.api import clean
 from corral.cli.client.operation import DRAINED, Held, NodePart, OperationPart
+from corral.cli.display.output import clean
 from corral.cli.program_name import command
 from corral.core.backends.operations import describe_running
 
 STEP = 10
-"""In a pipe a node's download is worth a line every so many percent."""
+"""In a pipe, a download prints a line each time it advances by this many percent."""
 WORDS = {
     "queued": "queued",
-    "downloading": "at it",
-    "running_on_worker": "still running on the worker",
+    "downloading": "in progress",
+    "running_on_worker": "unconfirmed (still running on the worker)",
     "success": "done",
     "error": "FAILED",
     "not_applicable": "not applicable",
@@ -50,7 +50,7 @@ def open_display(*, as_json: bool) -> Display:
 
 
 def count_words(operation: OperationPart) -> str:
-    """`2 done, 1 being deleted`: how many machines are how far."""
+    """How many nodes have which status: `2 done, 1 being deleted`."""
     counts = Counter(node.status for node in operation.nodes)
     return ", ".join(f"{count} {status_word(status, operation.verb)}" for status, count in counts.items())
 
@@ -61,17 +61,17 @@ def status_word(status: str, verb: str) -> str:
     return WORDS.get(status, status).lower()
 
 
-def say_status(node: NodePart, held: str | None) -> str:
+def describe_status(node: NodePart, held: str | None) -> str:
     if node.status == "queued" and held == DRAINED:
-        return f"drained; it is done after `{command(f'nodes resume {clean(node.node_name)}')}`{_because(node)}"
+        return f"drained; continues after `{command(f'nodes resume {clean(node.node_name)}')}`{_reason(node)}"
     if node.status == "queued" and held is not None:
-        return f"{held}; it is done when it is back{_because(node)}"
+        return f"{held}; continues when the node is back{_reason(node)}"
     if node.status == "downloading" and node.phase:
         return node.phase
-    return WORDS.get(node.status, node.status) + _because(node)
+    return WORDS.get(node.status, node.status) + _reason(node)
 
 
-def _because(node: NodePart) -> str:
+def _reason(node: NodePart) -> str:
     return f": {clean(node.error)}" if node.error else ""
 
 
@@ -87,21 +87,21 @@ class Silence:
 
 
 class Lines:
-    """One line for each thing that happens to a node."""
+    """Prints one line for each change of a node."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[str, int]] = {}
+        self._printed: dict[str, tuple[str, int]] = {}
 
     def show(self, operation: OperationPart, held: Held) -> None:
         for node in operation.nodes:
-            said = say_status(node, held.get(node.node_id))
+            text = describe_status(node, held.get(node.node_id))
             step = int(node.percentage) // STEP if node.status == "downloading" else 0
-            if self._told.get(node.node_id) == (said, step):
+            if self._printed.get(node.node_id) == (text, step):
                 continue
-            self._told[node.node_id] = (said, step)
+            self._printed[node.node_id] = (text, step)
             percent = f" {node.percentage:.0f} %" if node.status == "downloading" and node.percentage else ""
             amount = f" ({node.amount})" if node.status == "downloading" and node.amount else ""
-            click.echo(f"{clean(node.node_name)}: {said}{percent}{amount}")
+            click.echo(f"{clean(node.node_name)}: {text}{percent}{amount}")
 
     def note(self, text: str) -> None:
         click.echo(text, err=True)
@@ -111,7 +111,8 @@ class Lines:
 
 
 class Bars:
-    """A bar for each node, those in trouble first; as many as the terminal has room for. `rich` is loaded only here."""
+    """Draws a bar for each node. When the terminal has too few lines, nodes with problems are preferred. Imports
+    `rich`."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -129,11 +130,11 @@ class Bars:
         from rich.table import Table
         from rich.text import Text
 
-        room = max(3, self._console.height - 4)
+        lines = max(3, self._console.height - 4)
         nodes = sorted(operation.nodes, key=lambda node: (_RANKS.get(node.status, 0), node.node_name))
         table = Table.grid(padding=(0, 2))
-        for node in sorted(nodes[:room], key=lambda node: node.node_name):
-            said = say_status(node, held.get(node.node_id))
+        for node in sorted(nodes[:lines], key=lambda node: node.node_name):
+            text = describe_status(node, held.get(node.node_id))
             done = 100.0 if node.status == "success" else node.percentage
             eta = f", {node.eta_s:.0f} s left" if node.eta_s and node.status == "downloading" else ""
             amount = f"{node.amount}{eta}" if node.status in ("downloading", "running_on_worker") else ""
@@ -141,11 +142,11 @@ class Bars:
                 Text(clean(node.node_name)),
                 ProgressBar(total=100, completed=done, width=24),
                 Text(f"{done:3.0f} %"),
-                Text(said, style=_COLOURS.get(node.status, "")),
+                Text(text, style=_COLOURS.get(node.status, "")),
                 Text(amount, style="dim"),
             )
-        if len(nodes) > room:
-            left = nodes[room:]
+        if len(nodes) > lines:
+            left = nodes[lines:]
             done_count = sum(node.status == "success" for node in left)
             table.add_row(
                 Text(f"and {len(left)} more", style="dim"), "", "", Text(f"{done_count} done", style="dim"), ""

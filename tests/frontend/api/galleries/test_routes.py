@@ -216,7 +216,7 @@ def test_an_unreadable_gallery_is_not_shown_as_empty(tmp_path: Path, nats_for_mo
     try:
         environment = clean_environment(CORRAL_URL=frontend.url, CORRAL_API_KEY=frontend.admin.key)
         models = run_cli("models", "available", "qwen", environment=environment)
-        assert models.stdout == "No gallery that could be read has a model that fits 'qwen'.\n"
+        assert models.stdout == "No model matches 'qwen' in the galleries that could be read.\n"
         assert "gallery ours: " in models.stderr
         page = frontend.admin.call("GET", "/api/models/available?term=qwen").json()
         assert [bool(gallery["problem"]) for gallery in page["galleries"]] == [False, True]

@@ -1,10 +1,10 @@
-"""Whether a model runs as wanted."""
+"""Whether a model has its desired replicas, and what is noted if not."""
 
 from typing import Any
 
 import pytest
 
-from corral.cli.display.replica_summary import is_as_wanted, notes, problems
+from corral.cli.display.replicas import is_as_desired, notes, problems
 
 
 def running(*loads: dict[str, Any], ready: int = 1, wanted: int | None = None) -> dict[str, Any]:
@@ -23,10 +23,10 @@ def running(*loads: dict[str, Any], ready: int = 1, wanted: int | None = None) -
         pytest.param(running({"state": "failed", "error": "no disk"}), False, ["no disk"], id="failed"),
     ],
 )
-def test_a_model_is_as_wanted_when_enough_is_ready_and_nothing_stands_in_the_way(
+def test_a_model_is_as_desired_when_enough_replicas_are_ready_and_no_load_is_blocked(
     found: dict[str, Any], expected: bool, told: list[str]
 ) -> None:
-    assert is_as_wanted(found) is expected
+    assert is_as_desired(found) is expected
     assert problems(found) == told
 
 
@@ -41,30 +41,30 @@ EVERYWHERE = {"min_replicas": 0, "max_replicas": 0, "spread_all": True}
         pytest.param({**running(ready=2), "desired": {**EVERYWHERE, "nodes": 2}}, [], id="everywhere"),
         pytest.param(
             {**running(ready=1), "desired": {**EVERYWHERE, "nodes": 2}},
-            ["1 more is wanted and will be loaded in a moment"],
+            ["1 more replica will be loaded shortly"],
             id="not-yet-everywhere",
         ),
         pytest.param(
             {**running(ready=0), "desired": {**EVERYWHERE, "nodes": 0}},
-            ["it is wanted on every machine that its selector fits, and no healthy one is such"],
+            ["no healthy node matches its selector"],
             id="everywhere-is-nowhere",
         ),
         pytest.param(
             running({"state": "staging", "node": "b", "progress": 40.0}, wanted=2),
-            ["another is being loaded on b: fetching weights, 40 %"],
+            ["loading another replica on b: downloading weights, 40 %"],
             id="starting",
         ),
         pytest.param(
-            running({"state": "pending"}, wanted=2), ["another is being loaded: waiting for a place"], id="new"
+            running({"state": "pending"}, wanted=2), ["loading another replica: waiting for capacity"], id="new"
         ),
         pytest.param(
             running({"state": "pending", "reason": "no room", "next_attempt_at": AT}, wanted=2),
-            ["no room (tried again from 03:04:05 UTC on)"],
+            ["no room (next attempt at 03:04:05 UTC)"],
             id="waiting-for-a-place",
         ),
         pytest.param(
             running({"state": "failed", "error": "no disk", "next_attempt_at": AT}, wanted=2),
-            ["no disk (tried again from 03:04:05 UTC on)"],
+            ["no disk (next attempt at 03:04:05 UTC)"],
             id="backing-off",
         ),
         pytest.param(
@@ -74,16 +74,16 @@ EVERYWHERE = {"min_replicas": 0, "max_replicas": 0, "spread_all": True}
                 {"state": "staging", "node": "b", "progress": 40.0},
                 wanted=4,
             ),
-            ["another is being loaded on b: fetching weights, 40 %", "no room (tried again from 03:04:05 UTC on)"],
+            ["loading another replica on b: downloading weights, 40 %", "no room (next attempt at 03:04:05 UTC)"],
             id="several-wait-for-the-same",
         ),
         pytest.param(
             {**running(wanted=2), "replicas": [{"node": "b", "slot": 0, "state": "away", "reason": "b is unhealthy"}]},
-            ["the one on b is away: b is unhealthy"],
+            ["the replica on b is offline: b is unhealthy"],
             id="away",
         ),
-        pytest.param(running(wanted=3), ["2 more are wanted and will be loaded in a moment"], id="not-begun"),
+        pytest.param(running(wanted=3), ["2 more replicas will be loaded shortly"], id="not-begun"),
     ],
 )
-def test_fewer_than_wanted_is_never_left_without_a_word(found: dict[str, Any], told: list[str]) -> None:
+def test_fewer_replicas_than_desired_always_have_a_note(found: dict[str, Any], told: list[str]) -> None:
     assert notes(found) == told

@@ -1,4 +1,4 @@
-"""What the command line prints fits its reader."""
+"""Tables and messages of the command line."""
 
 import fcntl
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from corral.cli.client.api import fit_widths
+from corral.cli.display.output import fit_widths
 from harness.programs import clean_environment, run_cli
 
 GIB = 1 << 30
@@ -93,7 +93,7 @@ def test_a_table_fits_the_terminal(url: str, columns: int) -> None:
         assert whole in lines[1]
 
 
-def test_in_a_pipe_nothing_is_cut_and_memory_is_what_is_used(url: str) -> None:
+def test_in_a_pipe_nothing_is_cut_and_used_memory_is_shown(url: str) -> None:
     line = run_cli("nodes", "list", "--url", url).stdout.splitlines()[1]
     assert NODE["name"] in line
     assert str(NODE["status_reason"]) in line
@@ -102,13 +102,13 @@ def test_in_a_pipe_nothing_is_cut_and_memory_is_what_is_used(url: str) -> None:
     assert "?/900G" in line
 
 
-def test_the_widest_column_gives_way_first() -> None:
+def test_the_widest_column_is_narrowed_first() -> None:
     assert fit_widths([10, 40, 5], 40, may_cut=(0, 1, 2)) == [10, 21, 5]
     assert fit_widths([10, 10, 5], 80, may_cut=(0, 1, 2)) == [10, 10, 5]
-    assert fit_widths([30, 30, 30], 10, may_cut=(0, 2)) == [6, 30, 6]
+    assert fit_widths([30, 30, 30], 10, may_cut=(0, 2)) == [5, 30, 5]
 
 
-def test_a_variable_that_means_nothing_is_told() -> None:
+def test_an_unknown_variable_is_reported() -> None:
     environment = clean_environment(CORRAL_HEARTBEAT_INTERVALL="5s", CORRAL_JOIN="nonsense")
     told = run_cli("worker", environment=environment)
     assert told.returncode == 2
@@ -116,7 +116,7 @@ def test_a_variable_that_means_nothing_is_told() -> None:
     assert "did you mean CORRAL_HEARTBEAT_INTERVAL?" in told.stderr
 
 
-def test_how_to_keep_the_token_out_of_argument_lists_is_told() -> None:
+def test_the_help_shows_how_to_keep_the_token_out_of_the_argument_list() -> None:
     shown = run_cli("join-command", "--help").stdout
     assert "CORRAL_JOIN_TOKEN" in shown
     assert "--token-file" in shown
