@@ -137,7 +137,8 @@ def _model_key(decision: dict[str, Any]) -> tuple[Any, ...]:
 
 def _backoff_line(backoff: dict[str, Any]) -> str:
     times = "" if backoff["failures"] == 1 else f" {backoff['failures']} times"
-    next_try = f"cooling down until {show_time(backoff['until'])}" if backoff["cooling_down"] else "other nodes are preferred"
+    cooling = f"cooling down until {show_time(backoff['until'])}"
+    next_try = cooling if backoff["cooling_down"] else "other nodes are preferred"
     error = "\n".join(map(clean, backoff["error"].splitlines()))
     return f"Failed on {clean(backoff['node'])}{times}, {next_try}: {error}"
 
