@@ -99,7 +99,7 @@ def test_names_are_looked_up_in_the_shipped_gallery_and_in_given_ones(
     offered = corral(*gallery, "list", "--available", "--json")
     assert {"llama-cpp", "vllm", "sglang", "mine"} <= {item["name"] for item in offered}
     facts = corral(*gallery, "inspect", "mine", "--json")
-    assert (facts["entry"], facts["reason"]) == ("c", "this node is default, so c")
+    assert (facts["entry"], facts["reason"]) == ("c", "c is the variant for default")
     assert corral(*gallery, "pull", "mine", "--json")["name"] == "c"
 
 

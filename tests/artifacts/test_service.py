@@ -110,7 +110,7 @@ async def test_a_node_no_variant_fits_is_told_before_anything_moves(settings: Ar
     entries = parse_backends(b"- {name: m, capabilities: {nvidia: c}}\n- {name: c, uri: quay.io/x/cuda}\n", gallery="g")
     catalogue = Catalogue(entries=tuple(entries), galleries=(), by_name=index_by_name(entries))
     async with open_artifacts(settings) as artifacts:
-        assert artifacts.request_for(catalogue, "m", "nvidia").uris == ("quay.io/x/cuda",)
+        assert artifacts.request_for(catalogue, "m", "nvidia").build.uris == ("quay.io/x/cuda",)
         with pytest.raises(NoVariantFits, match="no variant for amd"):
             artifacts.request_for(catalogue, "m", "amd")
 

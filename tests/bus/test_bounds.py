@@ -190,7 +190,7 @@ def test_what_we_send_can_be_read_whatever_a_program_printed() -> None:
     assert told.backends[0].problem == "it said \ufffd\\\ufffd and ended"
 
 
-def test_the_report_of_a_large_machine_passes() -> None:
+def test_the_report_of_a_large_node_passes() -> None:
     process = ReportedProcess("m#0", "m", 0, backend="b", digest="sha256:0", protocol="http", state="ready", reason="x")
     large = _report(
         backends=[_backend(f"backend-{number}", versions=["sha256:" + "0" * 64] * 3) for number in range(2000)],

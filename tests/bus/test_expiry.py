@@ -82,7 +82,7 @@ async def refused(options: BusOptions) -> str:
     return ""
 
 
-async def test_an_expired_client_is_thrown_out_and_comes_back_by_itself_with_a_renewed_credential(
+async def test_an_expired_client_is_disconnected_and_reconnects_with_a_renewed_credential(
     connect: Connect, nats: Nats
 ) -> None:
     short, long = nats.credentials(None, expires_in_s=2), nats.credentials(None)

@@ -123,7 +123,7 @@ def test_unknown_fields_are_ignored_at_every_depth() -> None:
     assert decode_register_reply(REGISTERED[:-1] + b',"api_token":"t"}') == decode_register_reply(REGISTERED)
 
 
-def test_a_localai_frontends_answer_is_read_without_what_only_corral_says() -> None:
+def test_a_localai_frontends_reply_is_read_without_corrals_fields() -> None:
     read = decode_register_reply(REGISTERED)
     assert (read.id, read.status, read.nats_user_seed) == ("0c6a2b1e-5a1f-4b0e-9d0b-2f6f1b7d9a11", "healthy", "SUA...")
     assert read.corral is None

@@ -109,9 +109,9 @@ def test_every_real_name_resolves_for_twelve_capabilities_as_the_rules_say() -> 
 def test_development_builds_stand_in_only_when_allowed() -> None:
     assert REAL is not None
     entry = index_by_name(parse_backends(REAL.read_bytes()))["cpu-llama-cpp"]
-    assert backend_request(entry).uris == (entry.uri, *entry.mirrors)
-    assert any(":master-" in uri for uri in backend_request(entry, allow_development=True).uris[2:])
-    assert ":master-" in backend_request(entry, prefer_development=True).uris[0]
+    assert backend_request(entry).build.uris == (entry.uri, *entry.mirrors)
+    assert any(":master-" in uri for uri in backend_request(entry, allow_development=True).build.uris[2:])
+    assert ":master-" in backend_request(entry, prefer_development=True).build.uris[0]
 
 
 HOSTILE = {
@@ -357,7 +357,7 @@ def test_words_that_begin_with_a_slash_are_no_files(registry: FakeRegistry, sour
 
 def test_an_administrators_own_gallery_may_name_files(sources: GallerySources, tmp_path: Path) -> None:
     (tmp_path / "index.yaml").write_text("[{name: mine, uri: /srv/mine}]")
-    assert backend_request(read(sources, f"file://{tmp_path}/index.yaml").find("mine")).uris == ("/srv/mine",)
+    assert backend_request(read(sources, f"file://{tmp_path}/index.yaml").find("mine")).build.uris == ("/srv/mine",)
     entry = ModelEntry(name="m", backend="x", files=[ModelFile("x.gguf", "/srv/x.gguf")])
     assert read_model(sources, entry, CancelToken()).files[0].uri == "/srv/x.gguf"
 

@@ -1,4 +1,4 @@
-"""One order against simulated workers on a real bus, in both databases: every way an attempt can end."""
+"""One intent against simulated workers on a real bus, in both databases: every way an attempt can end."""
 
 import asyncio
 import json
@@ -167,7 +167,7 @@ async def test_success_is_what_the_report_shows(stores: Stores, connect: Connect
     assert (done.digest, done.attempts) == ("sha256:new", 0)
 
 
-async def test_a_worker_that_says_done_and_has_nothing_has_failed(stores: Stores, connect: Connect) -> None:
+async def test_a_worker_that_replies_done_and_has_nothing_has_failed(stores: Stores, connect: Connect) -> None:
     node = await healthy(stores, "a")
     worker = Worker(await connect("node"), node)
     await worker.serve_reports()
@@ -188,9 +188,7 @@ async def test_a_worker_that_says_done_and_has_nothing_has_failed(stores: Stores
     assert operation.state.value == "failed"
 
 
-async def test_nobody_there_makes_the_node_unhealthy_and_keeps_row_and_attempts(
-    stores: Stores, connect: Connect
-) -> None:
+async def test_an_offline_node_becomes_unhealthy_and_keeps_row_and_attempts(stores: Stores, connect: Connect) -> None:
     node = await healthy(stores, "a")
     async with controlling(stores, await connect("fe")):
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
@@ -225,8 +223,8 @@ async def test_a_time_out_is_cleared_by_a_report_and_only_for_an_install(stores:
         assert only(await until(stores, job, "success")).attempts == 0
 
 
-async def test_a_cancel_that_overtakes_its_order_is_told_again(stores: Stores, connect: Connect) -> None:
-    """A worker has nothing to cancel until it has noted the order on its disk."""
+async def test_a_cancel_that_overtakes_its_command_is_repeated(stores: Stores, connect: Connect) -> None:
+    """A worker has nothing to cancel until it has noted the intent on its disk."""
     node = await healthy(stores, "a")
     worker = Worker(await connect("node"), node)
     await worker.serve_reports()
@@ -255,7 +253,7 @@ async def test_a_cancel_that_overtakes_its_order_is_told_again(stores: Stores, c
 
 
 @pytest.mark.parametrize("verb", [Verb.INSTALL, Verb.DELETE])
-async def test_a_lost_answer_is_not_waited_for_when_the_report_shows_the_order_done(
+async def test_a_lost_reply_is_not_waited_for_when_a_report_shows_the_intent_applied(
     stores: Stores, connect: Connect, verb: Verb
 ) -> None:
     node = await healthy(stores, "a")
@@ -281,7 +279,7 @@ async def test_a_lost_answer_is_not_waited_for_when_the_report_shows_the_order_d
     assert (done.attempts, worker.verbs()) == (0, [f"backend.{verb.value}"])
 
 
-async def test_an_order_whose_worker_was_started_again_is_asked_for_again(stores: Stores, connect: Connect) -> None:
+async def test_an_intent_whose_worker_was_restarted_is_sent_again(stores: Stores, connect: Connect) -> None:
     node = await healthy(stores, "a")
     worker = Worker(await connect("node"), node)
 
@@ -309,7 +307,7 @@ async def test_an_order_whose_worker_was_started_again_is_asked_for_again(stores
     assert (done.attempts, worker.verbs()) == (0, ["backend.install", "backend.install"])
 
 
-async def test_a_delete_nobody_answered_in_time_is_done_when_a_report_shows_it(
+async def test_a_delete_without_a_reply_is_done_when_a_report_shows_it(
     stores: Stores, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("corral.controller.backends.attempts.DELETE_WITHIN_S", 2.0)
@@ -405,7 +403,9 @@ async def test_a_retry_from_the_row_alone_sends_what_the_first_attempt_sent(stor
     assert (first["backend"], first["name"], first["alias"]) == ("ours@echo", "echo", "e")
 
 
-async def test_an_order_the_worker_takes_for_outdated_gets_a_higher_number(stores: Stores, connect: Connect) -> None:
+async def test_an_intent_that_the_worker_considers_outdated_gets_a_higher_generation(
+    stores: Stores, connect: Connect
+) -> None:
     node = await healthy(stores, "a")
     worker = Worker(await connect("node"), node)
     await worker.serve_reports()
@@ -440,4 +440,4 @@ async def test_slow_nodes_delay_no_others_and_two_frontends_share_the_work(store
     async with controlling(stores, await connect("fe")), controlling(stores, await connect("fe2")):
         job = (await stores.admission.admit(admission(Verb.INSTALL, *nodes))).id
         await until(stores, job, "success")
-    assert [len(worker.asked) for worker in workers] == [1] * 20, "each order was given once"
+    assert [len(worker.asked) for worker in workers] == [1] * 20, "each intent was given once"

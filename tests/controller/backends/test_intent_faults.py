@@ -127,7 +127,7 @@ async def _count(worker: Worker, verb: str, count: int) -> bool:
     return worker.verbs().count(verb) >= count
 
 
-async def test_a_cancel_nobody_asked_for_leads_to_a_retry(stores: Stores, connect: Connect) -> None:
+async def test_a_cancel_that_nobody_requested_leads_to_a_retry(stores: Stores, connect: Connect) -> None:
     node, worker = await start_worker(stores, connect)
 
     async def stopped_at_first(request: dict[str, Any]) -> dict[str, Any]:
@@ -142,10 +142,10 @@ async def test_a_cancel_nobody_asked_for_leads_to_a_retry(stores: Stores, connec
     assert (only(done).attempts, done.state.value) == (1, "completed")
 
 
-async def test_a_cancel_is_told_until_the_worker_has_answered(
+async def test_a_cancel_is_repeated_until_the_worker_has_replied(
     stores: Stores, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an order past its time-out, whose worker is busy with it all the while."""
+    """Of an intent past its time-out, whose worker is busy with it all the while."""
     monkeypatch.setattr("corral.controller.backends.attempts.CANCEL_WITHIN_S", 0.3)
     node, worker = await start_worker(stores, connect)
     slow = Slow(worker)
@@ -193,7 +193,7 @@ async def _has(worker: Worker) -> bool:
     return "echo" in worker.installed
 
 
-async def test_a_node_that_was_away_when_its_order_was_cancelled_is_told_when_it_is_back(
+async def test_a_node_that_was_offline_when_its_intent_was_cancelled_is_told_when_it_is_back(
     stores: Stores, connect: Connect, rig: Rig
 ) -> None:
     node = await healthy(stores, "a")
@@ -223,7 +223,9 @@ async def _none_to_stop(stores: Stores) -> bool:
     return not await stores.intents.read_stops()
 
 
-async def test_the_worker_is_told_of_a_replaced_order_though_its_holder_died(stores: Stores, connect: Connect) -> None:
+async def test_the_worker_is_told_of_a_superseded_intent_though_its_holder_died(
+    stores: Stores, connect: Connect
+) -> None:
     node, worker = await start_worker(stores, connect)
     slow = Slow(worker)
     await worker.serve("backend.install", slow.install)
@@ -335,9 +337,7 @@ async def test_a_report_from_an_earlier_attempt_settles_nothing(stores: Stores, 
 
 
 @pytest.mark.parametrize("answer", [b"\xff not JSON", b'{"success": false, "error": "no \\u0000 such file"}'])
-async def test_answers_nobody_foresaw_are_failures_that_come_to_an_end(
-    stores: Stores, connect: Connect, answer: bytes
-) -> None:
+async def test_unforeseen_replies_are_failures_that_end(stores: Stores, connect: Connect, answer: bytes) -> None:
     node, _ = await start_worker(stores, connect)
     other, well = await start_worker(stores, connect, "b")
     bus = await connect("strange")
@@ -378,7 +378,7 @@ class Recording:
 
 
 @pytest.mark.parametrize("error", [InvalidInput("it does not fit"), RuntimeError("nobody thought of this")])
-async def test_a_result_that_cannot_be_written_holds_up_nobody_elses(
+async def test_a_result_that_cannot_be_written_delays_no_other(
     stores: Stores, connect: Connect, error: Exception
 ) -> None:
     """Whichever error it is, and also where it cannot be written that it cannot be."""
@@ -412,7 +412,7 @@ async def test_a_result_that_nobody_waits_for_any_more_stops_no_other(
         await asyncio.wait_for(intents.begun.wait(), 20)
         await asyncio.to_thread(rig.run_sql, "UPDATE intents SET lease_until = 0, due_at = 0")
         controller.notify()
-        await wait_until_async(lambda: _count(worker, "backend.install", 2), what="the order is given anew")
+        await wait_until_async(lambda: _count(worker, "backend.install", 2), what="the intent is given anew")
         intents.go.set()
         assert (await finished(stores, job)).state.value == "completed"
 
@@ -444,7 +444,7 @@ class Hanging:
 
 @pytest.mark.parametrize("limits", [PATIENT, LIMITS], ids=["answered", "in-the-background"])
 @pytest.mark.parametrize("stopped", [None, "sha256:old"], ids=["beside", "stopped-first"])
-async def test_a_cancel_ends_a_switch_at_once_and_takes_the_version_back(
+async def test_a_cancel_ends_a_rollout_at_once_and_reverts_the_version(
     stores: Stores, connect: Connect, limits: AttemptLimits, stopped: str | None
 ) -> None:
     switch = Hanging(stopped)
@@ -494,7 +494,7 @@ async def test_a_cancel_while_the_version_before_is_started_again_leaves_nothing
     assert "the engine is on fire" in only(ended).error
 
 
-async def test_a_cancelled_switch_whose_worker_cannot_go_back_says_what_is_installed(
+async def test_a_cancelled_rollout_whose_worker_cannot_roll_back_states_what_is_installed(
     stores: Stores, connect: Connect
 ) -> None:
     switch = Hanging()
@@ -520,7 +520,7 @@ async def test_a_switch_that_cannot_be_made_fails_with_its_cause_and_rolls_nothi
 
 
 @pytest.mark.parametrize("verb", [Verb.DELETE, Verb.ROLLBACK])
-async def test_a_cancelled_order_that_the_worker_carries_out_all_the_same_is_shown_as_done(
+async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_done(
     stores: Stores, connect: Connect, verb: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past its time-out, and of a kind that is not stopped half-way."""

@@ -63,7 +63,7 @@ async def set_policy(stores: Stores, backend: str, ensure: Ensure) -> None:
     await stores.admission.admit(replace(admission(verb, backend=backend, policy=change), target=Target()))
 
 
-async def orders(stores: Stores, verb: Verb) -> list[Intent]:
+async def intents_of(stores: Stores, verb: Verb) -> list[Intent]:
     found = await stores.intents.read_some(node_id=None, backend=None, state=None, limit=1000)
     return [intent for intent in found if intent.verb is verb]
 
@@ -78,21 +78,21 @@ async def test_many_joiners_ask_a_slow_registry_once_and_a_delete_does_not_wait_
     async with keeping(stores, registry):
 
         async def deleted() -> bool:
-            return [intent.node_id for intent in await orders(stores, Verb.DELETE)] == [returning.id]
+            return [intent.node_id for intent in await intents_of(stores, Verb.DELETE)] == [returning.id]
 
         async def installed() -> bool:
-            return len({intent.node_id for intent in await orders(stores, Verb.INSTALL)}) == JOINERS + 1
+            return len({intent.node_id for intent in await intents_of(stores, Verb.INSTALL)}) == JOINERS + 1
 
         await wait_until_async(deleted, what="what was deleted meanwhile is ordered away", within_s=5)
-        assert await orders(stores, Verb.INSTALL) == []
+        assert await intents_of(stores, Verb.INSTALL) == []
         registry.answers.set()
         await wait_until_async(installed, what="everybody gets what the policy says", within_s=10)
     assert len(registry.asked) == 1, "one reference, one build: one question"
-    operations = {intent.operation_id for intent in await orders(stores, Verb.INSTALL)}
+    operations = {intent.operation_id for intent in await intents_of(stores, Verb.INSTALL)}
     assert len(operations) <= 1 + JOINERS // 50 + 1
 
 
-async def test_of_what_a_returning_machine_needs_deletes_are_ordered_first(stores: Stores, rig: Rig) -> None:
+async def test_for_a_returning_node_deletes_come_first(stores: Stores, rig: Rig) -> None:
     node = await healthy(stores, "returning")
     spec = BackendSpec(
         reference="echo", build=BuildRef(name="echo", digest=DIGEST, uris=(f"oci://registry.test/echo@{DIGEST}",))
@@ -106,14 +106,14 @@ async def test_of_what_a_returning_machine_needs_deletes_are_ordered_first(store
     async with keeping(stores, Registry()):
 
         async def both() -> bool:
-            return bool(await orders(stores, Verb.DELETE)) and len(await orders(stores, Verb.INSTALL)) == 2
+            return bool(await intents_of(stores, Verb.DELETE)) and len(await intents_of(stores, Verb.INSTALL)) == 2
 
         await wait_until_async(both, what="both are ordered", within_s=10)
-    [delete] = await orders(stores, Verb.DELETE)
-    assert delete.generation < max(order.generation for order in await orders(stores, Verb.INSTALL))
+    [delete] = await intents_of(stores, Verb.DELETE)
+    assert delete.generation < max(intent.generation for intent in await intents_of(stores, Verb.INSTALL))
 
 
-async def test_a_machine_that_joins_while_the_registry_is_away_gets_what_its_policy_meant_before(
+async def test_a_node_that_joins_while_the_registry_is_unreachable_gets_the_last_known_build(
     stores: Stores,
 ) -> None:
     await Resolver(Galleries(), Registry(), stores.resolved_builds).resolve("native", [await healthy(stores, "first")])
@@ -123,11 +123,11 @@ async def test_a_machine_that_joins_while_the_registry_is_away_gets_what_its_pol
     async with keeping(stores, Registry(away="registry.test")):
 
         async def ordered() -> bool:
-            return any(intent.node_id == joiner.id for intent in await orders(stores, Verb.INSTALL))
+            return any(intent.node_id == joiner.id for intent in await intents_of(stores, Verb.INSTALL))
 
         await wait_until_async(ordered, what="it is ordered by the digest known from before", within_s=10)
-    [order] = [one for one in await orders(stores, Verb.INSTALL) if one.node_id == NodeId(joiner.id)]
-    assert order.spec.build.digest == DIGEST
+    [intent] = [one for one in await intents_of(stores, Verb.INSTALL) if one.node_id == NodeId(joiner.id)]
+    assert intent.spec.build.digest == DIGEST
 
 
 class CountedChanges(IntentStore):
@@ -140,7 +140,7 @@ class CountedChanges(IntentStore):
         return await super().read_changed(since_ms)
 
 
-async def test_a_version_that_took_down_what_served_is_not_ordered_again_but_its_successor_is(
+async def test_a_version_that_took_down_the_serving_one_is_not_retried_but_its_successor_is_installed(
     stores: Stores, rig: Rig
 ) -> None:
     old, broken, mended = ("sha256:" + letter * 64 for letter in "0bc")
@@ -161,11 +161,11 @@ async def test_a_version_that_took_down_what_served_is_not_ordered_again_but_its
         await until(lambda: registry.asked, what="its reference is looked up again", within_s=10)
         seen = changes.turns
         await until(lambda: changes.turns >= seen + 2, what="the answer is seen", within_s=15)
-    assert [order.spec.build.digest for order in await orders(stores, Verb.UPGRADE)] == [broken], "once is enough"
+    assert [intent.spec.build.digest for intent in await intents_of(stores, Verb.UPGRADE)] == [broken], "once is enough"
     registry.digest = mended
     async with keeping(stores, registry):
 
         async def ordered() -> bool:
-            return mended in [order.spec.build.digest for order in await orders(stores, Verb.UPGRADE)]
+            return mended in [intent.spec.build.digest for intent in await intents_of(stores, Verb.UPGRADE)]
 
         await wait_until_async(ordered, what="another version is worth a try", within_s=10)

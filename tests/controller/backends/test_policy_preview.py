@@ -54,7 +54,7 @@ async def test_registries_are_asked_again_only_after_a_while() -> None:
     assert len(registry.asked) == 2
 
 
-async def test_what_nobody_can_tell_is_left_out_and_not_waited_for_with_every_look() -> None:
+async def test_an_unknown_preview_is_left_out_and_not_waited_for_every_time() -> None:
     registry = Registry(away="registry.test")
     reader = PolicyPreview(Resolver(Galleries(), registry, NothingKept()), StandingClock())
     wanted = [question(node("gpu", capability="nvidia")), question(node("here"), "gone", BackendSpec(reference="gone"))]

@@ -66,7 +66,7 @@ async def test_a_process_is_not_where_only_the_frontend_is(
     assert "an address that cannot be its own" in str(settled.cause)
 
 
-async def test_nobody_is_sent_to_a_peer_that_leads_elsewhere(stores: Stores, names: dict[str, str]) -> None:
+async def test_no_node_is_sent_to_a_peer_with_a_foreign_address(stores: Stores, names: dict[str, str]) -> None:
     names |= {"innocent.example": "169.254.169.254", "good.example": "10.0.0.3"}
     for node, address in {"bad": "innocent.example:2", "good": "good.example:2", "asks": "10.0.0.4:2"}.items():
         made = make_node(node, http_address=address, key_hash=node, registered_from=ELSEWHERE)

@@ -80,7 +80,7 @@ def node(name: str, *, platform: str = "linux/amd64", **fields: object) -> Node:
     return machine(id=NodeId(name), name=name, facts=json.dumps({"platform": platform}), **fields)
 
 
-async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() -> None:
+async def test_each_node_gets_its_fitting_build_by_digest_with_one_lookup() -> None:
     registry = Registry()
     nodes = [node("a"), node("b"), node("gpu", capability="nvidia"), node("arm", platform="linux/arm64")]
     found = await Resolver(Galleries(), registry, NothingKept()).resolve("echo", nodes)
@@ -97,7 +97,7 @@ async def test_each_node_gets_the_build_that_fits_it_by_digest_asked_for_once() 
     assert (spec.build, spec.build.version) == (a.build, "1.0")
 
 
-async def test_a_mirror_names_the_version_when_the_source_is_away_and_nobody_is_an_error() -> None:
+async def test_a_mirror_names_the_version_when_the_source_is_unreachable_and_no_source_at_all_is_an_error() -> None:
     resolver = Resolver(Galleries(), Registry(away="registry.test"), NothingKept())
     found = (await resolver.resolve("ours@cpu-echo", [node("a")]))[NodeId("a")]
     assert isinstance(found, ResolvedBackend)
@@ -119,7 +119,7 @@ async def test_a_name_nobody_has_is_not_found() -> None:
         await Resolver(Galleries(), Registry(), NothingKept()).resolve("nothing", [node("a")])
 
 
-async def test_what_was_looked_up_once_is_known_to_every_frontend_while_the_registry_is_away(stores: Stores) -> None:
+async def test_a_lookup_is_known_to_every_frontend_while_the_registry_is_unreachable(stores: Stores) -> None:
     nodes = [node("a"), node("arm", platform="linux/arm64")]
     registry = Registry()
     before = await Resolver(Galleries(), registry, stores.resolved_builds).resolve(
@@ -144,7 +144,7 @@ async def test_what_was_looked_up_once_is_known_to_every_frontend_while_the_regi
         await elsewhere.resolve("native", nodes)
 
 
-async def test_a_build_whose_registry_is_away_is_unknown_to_its_own_nodes_only() -> None:
+async def test_a_build_whose_registry_is_unreachable_is_unknown_to_its_own_nodes_only() -> None:
     resolver = Resolver(Galleries(), Registry(away="registry.test/echo:cuda12"), NothingKept())
     found = await resolver.recall("echo", [node("a"), node("gpu", capability="nvidia")])
     assert isinstance(found[NodeId("a")], ResolvedBackend)
@@ -169,7 +169,7 @@ async def test_while_a_gallery_cannot_be_read_its_names_mean_what_they_meant(sto
         await unread.recall("never-heard-of", [node("a")])
 
 
-async def test_names_are_told_without_a_registry() -> None:
+async def test_names_are_found_without_a_registry() -> None:
     registry = Registry()
     names = await Resolver(Galleries(), registry, NothingKept()).find_names("echo", [node("a")])
     assert names == {NodeId("a"): {"cpu-echo"}}

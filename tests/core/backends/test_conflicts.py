@@ -35,4 +35,4 @@ def test_names_in(build: BuildRef, names: set[str]) -> None:
 def test_exclude_each_other(one: tuple[Verb, set[str]], other: tuple[Verb, set[str]], expected: bool) -> None:
     first, second = (one[0], frozenset(one[1])), (other[0], frozenset(other[1]))
     assert exclude_each_other(first, second) is expected
-    assert exclude_each_other(second, first) is expected, "in either order"
+    assert exclude_each_other(second, first) is expected, "in either intent"

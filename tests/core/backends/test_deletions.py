@@ -47,12 +47,12 @@ def reason(policies: list[Policy], *intents: Intent, names: frozenset[str] = fro
         pytest.param([replace(FLEET_WIDE, on_drift=OnDrift.REPORT)], [], {"echo"}, "ann", id="not-healed-but-wanted"),
     ],
 )
-def test_who_deleted_it(policies: list[Policy], intents: list[Intent], names: set[str], by: str) -> None:
+def test_find_deletions(policies: list[Policy], intents: list[Intent], names: set[str], by: str) -> None:
     said = reason(policies, *intents, names=frozenset(names))
     assert (f" by {by} " in said) if by else said == ""
 
 
-def test_the_reason_tells_the_way_back() -> None:
+def test_the_reason_names_the_command_that_installs_it_again() -> None:
     assert reason([FLEET_WIDE]) == (
         "its backend echo was deleted by ann at 1970-01-01 00:00:00 UTC;"
         " install it again with `corral backends install echo`"
@@ -63,7 +63,7 @@ def test_the_reason_tells_the_way_back() -> None:
     )
 
 
-def test_of_two_deletes_the_later_one_is_told() -> None:
+def test_of_two_deletes_the_later_one_is_named() -> None:
     build = replace(DELETED, backend="zcpu-echo", generation=LATER)
     names = frozenset({"echo", "zcpu-echo"})
     assert "its backend zcpu-echo was deleted from n by bob" in reason([FLEET_WIDE], build, names=names)

@@ -28,7 +28,7 @@ def replica(node: str, model: str = "m", backend: str = "cpu-echo", state: str =
         pytest.param("none", {}, id="nobody-uses-it"),
     ],
 )
-def test_find_uses(backend: str, stop: dict[str, int]) -> None:
+def test_find_dependents(backend: str, stop: dict[str, int]) -> None:
     states = [NodeBackends(node=machine(id=NodeId(node)), backends=[BUILD], newest={}) for node in ("a", "b")]
     rows = [
         replica("a"),
@@ -41,7 +41,7 @@ def test_find_uses(backend: str, stop: dict[str, int]) -> None:
     assert {use.model: use.replicas for use in find_dependents(states, backend, models, rows)} == stop
 
 
-def test_it_is_told_in_words() -> None:
+def test_dependents_in_words() -> None:
     uses = [Dependent(model="a", replicas=2), Dependent(model="b", replicas=1), Dependent(model="c", replicas=0)]
     assert describe_dependents(uses) == (
         "a uses it: 2 replicas stop; b uses it: 1 replica stops; c uses it: none of its replicas runs there"

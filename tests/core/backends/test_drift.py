@@ -421,3 +421,46 @@ def test_find_stuck(fields: dict[str, Any], is_stuck: bool) -> None:
     tried = replace(DONE, **{"state": IntentState.PENDING, "attempts": 1, **fields})
     assert find_stuck([state(spec=tried)]) == ([tried] if is_stuck else [])
     assert find_stuck([state(spec=tried, presence=Presence.GONE)]) == []
+
+
+@pytest.mark.parametrize(
+    ("on_drift", "corrected"), [(OnDrift.HEAL, True), (OnDrift.REPORT, False), (OnDrift.FREEZE, False)]
+)
+@pytest.mark.parametrize(
+    ("node", "cause"),
+    [
+        (state(spec=DONE), DriftCause.MISSING),
+        (state(HAS_OLD, spec=DONE), DriftCause.WRONG_VERSION),
+        (state(ObservedBackend(name="cuda-echo", alias="echo", digest=OLD), spec=DONE), DriftCause.WRONG_VARIANT),
+        (state(HAS_NEW, spec=DELETED), DriftCause.EXTRA),
+    ],
+)
+def test_every_cause_is_reported_and_corrected_only_if_the_policy_says_so(
+    node: NodeBackends, cause: DriftCause, on_drift: OnDrift, corrected: bool
+) -> None:
+    policies = [policy(on_drift=on_drift, generation=3)]
+    assert [(one.cause, one.on_drift) for one in find_drift([node], policies, {})] == [(cause, on_drift)]
+    assert bool(plan_corrections([node], policies, now_ms=100_000, settle_ms=0)) is corrected
+
+
+@pytest.mark.parametrize(
+    ("found", "process_digest", "process_state", "drifts"),
+    [
+        pytest.param(HAS_NEW, OLD, "ready", True, id="serving-the-version-before"),
+        pytest.param(HAS_NEW, OLD, "starting", True, id="starting-the-version-before"),
+        pytest.param(HAS_NEW, OLD, "failed", False, id="not-running-any-more"),
+        pytest.param(HAS_NEW, NEW, "ready", False, id="serving-the-current-version"),
+        pytest.param(HAS_NEW, "", "ready", False, id="of-an-unknown-version"),
+        pytest.param(replace(HAS_NEW, digest=""), OLD, "ready", False, id="the-node-reports-no-digest"),
+    ],
+)
+def test_old_processes_are_reported_and_never_corrected_by_an_intent(
+    found: ObservedBackend, process_digest: str, process_state: str, drifts: bool
+) -> None:
+    process = ObservedProcess(
+        process_key="m#0", model="m", replica=0, backend="cpu-echo", digest=process_digest, state=process_state
+    )
+    node = state(found, spec=DONE)
+    causes = [one.cause for one in find_drift([node], [], {NodeId("n"): (process,)})]
+    assert causes == ([DriftCause.OLD_PROCESS] if drifts else [])
+    assert plan_corrections([node], [], now_ms=100_000, settle_ms=0) == []

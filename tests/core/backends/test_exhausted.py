@@ -95,7 +95,7 @@ def test_dead_letters(node: NodeBackends, now_ms: int, changed_ms: int, verbs: l
     assert [heal.verb for heal in corrections(node, now_ms=now_ms, changed_ms=changed_ms)] == verbs
 
 
-def test_only_what_is_to_be_healed_is_tried_again() -> None:
+def test_only_drift_that_is_to_be_corrected_is_retried() -> None:
     wiped = state(spec=dead(generation=7))
     assert corrections(wiped, now_ms=HOUR, on_drift=OnDrift.HEAL)
     assert not corrections(wiped, now_ms=HOUR, on_drift=OnDrift.REPORT)
@@ -136,7 +136,7 @@ def after_cancel(*backends: ObservedBackend, cancelled: Intent, before: Intent) 
 
 @pytest.mark.parametrize("cancelled", [CANCELLED_UPGRADE, CANCELLED_DELETE], ids=["upgrade", "delete"])
 @pytest.mark.parametrize("before", [IntentState.SUCCEEDED, IntentState.SUPERSEDED])
-def test_what_a_cancelled_order_had_replaced_holds_again(cancelled: Intent, before: IntentState) -> None:
+def test_an_intent_that_a_cancelled_one_had_replaced_holds_again(cancelled: Intent, before: IntentState) -> None:
     held = replace(DONE, state=before)
     (heal,) = corrections(after_cancel(cancelled=cancelled, before=held), now_ms=HOUR)
     assert (heal.verb, heal.spec, heal.expected_generation) == (Verb.INSTALL, DONE.spec, 20)
@@ -162,7 +162,7 @@ def test_a_cancel_that_has_just_ended_settles_first() -> None:
         pytest.param({}, Presence.GONE, False, id="its-node-is-away"),
     ],
 )
-def test_of_which_open_orders_the_version_may_exist_no_more(
+def test_live_intents_whose_version_may_no_longer_exist(
     changes: dict[str, Any], presence: Presence, looked_up: bool
 ) -> None:
     stuck = replace(DONE, **{"state": IntentState.PENDING, "attempts": 1, "finished_at": None, **changes})

@@ -368,3 +368,111 @@ def test_what_is_missing_in_words(
     fields: dict[str, object], backends: list[ObservedBackend], answered: bool, words: str | None
 ) -> None:
     assert find_missing(intent(**fields), backends, answered=answered) == words
+
+
+FOUND = {
+    "new": ObservedBackend(name="cpu-echo", digest=NEW),
+    "old": ObservedBackend(name="cpu-echo", digest=OLD),
+    "applied": ObservedBackend(name="cpu-echo", digest=NEW, generation=7),
+    "unknown": ObservedBackend(name="cpu-echo"),
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "force", "found", "done_unanswered", "done_answered"),
+    [
+        (Verb.INSTALL, False, "nothing", False, False),
+        (Verb.INSTALL, False, "new", True, True),
+        (Verb.INSTALL, False, "old", False, False),
+        (Verb.INSTALL, False, "applied", True, True),
+        (Verb.INSTALL, False, "unknown", True, True),
+        (Verb.INSTALL, True, "nothing", False, False),
+        (Verb.INSTALL, True, "new", False, True),
+        (Verb.INSTALL, True, "old", False, False),
+        (Verb.INSTALL, True, "applied", True, True),
+        (Verb.INSTALL, True, "unknown", False, True),
+        (Verb.UPGRADE, False, "nothing", False, False),
+        (Verb.UPGRADE, False, "new", True, True),
+        (Verb.UPGRADE, False, "old", False, False),
+        (Verb.UPGRADE, False, "applied", True, True),
+        (Verb.UPGRADE, False, "unknown", False, True),
+        (Verb.ROLLBACK, False, "nothing", False, False),
+        (Verb.ROLLBACK, False, "new", True, True),
+        (Verb.ROLLBACK, False, "old", False, False),
+        (Verb.ROLLBACK, False, "applied", True, True),
+        (Verb.ROLLBACK, False, "unknown", False, True),
+        (Verb.DELETE, False, "nothing", False, True),
+        (Verb.DELETE, False, "new", False, False),
+        (Verb.DELETE, False, "old", False, False),
+        (Verb.DELETE, False, "applied", False, False),
+        (Verb.DELETE, False, "unknown", False, False),
+    ],
+)
+def test_every_verb_against_every_report(
+    verb: Verb, force: bool, found: str, done_unanswered: bool, done_answered: bool
+) -> None:
+    """Without a reply and with one."""
+    given_intent = intent(verb=verb, spec=replace(intent().spec, force=force))
+    backends = [FOUND[found]] if found in FOUND else []
+    done = [find_missing(given_intent, backends, answered=answered) is None for answered in (False, True)]
+    assert done == [done_unanswered, done_answered]
+
+
+@pytest.mark.parametrize(
+    ("limits", "attempts", "state", "due_in_s"),
+    [
+        pytest.param(RetryLimits(attempts=1), 0, S.DEAD_LETTERED, 0.0, id="one-attempt-and-no-retry"),
+        pytest.param(RetryLimits(attempts=2, base_s=1), 0, S.PENDING, 1.0, id="one-retry"),
+        pytest.param(RetryLimits(attempts=2, base_s=1), 1, S.DEAD_LETTERED, 0.0, id="and-no-second-one"),
+        pytest.param(RetryLimits(attempts=9, base_s=1, cap_s=3), 4, S.PENDING, 3.0, id="delays-end-at-the-cap"),
+        pytest.param(RetryLimits(attempts=2), 8, S.DEAD_LETTERED, 0.0, id="a-limit-that-was-lowered-meanwhile"),
+    ],
+)
+def test_retry_limits(limits: RetryLimits, attempts: int, state: IntentState, due_in_s: float) -> None:
+    step = plan_next(intent(attempts=attempts), AttemptRejected("disk full"), draw=1.0, limits=limits)
+    assert (step.state, step.due_in_s, step.attempts) == (state, due_in_s, attempts + 1)
+
+
+@pytest.mark.parametrize(
+    ("step", "status"),
+    [
+        (NextStep(state=S.SUCCEEDED, attempts=0), NodeProgressStatus.SUCCESS),
+        (NextStep(state=S.CANCELLED, attempts=0), NodeProgressStatus.CANCELLED),
+        (NextStep(state=S.SUPERSEDED, attempts=0), NodeProgressStatus.CANCELLED),
+        (NextStep(state=S.DEAD_LETTERED, attempts=1), NodeProgressStatus.ERROR),
+        (NextStep(state=S.UNCONFIRMED, attempts=0), NodeProgressStatus.RUNNING_ON_WORKER),
+        (NextStep(state=S.RUNNING, attempts=0), NodeProgressStatus.DOWNLOADING),
+        (NextStep(state=S.PENDING, attempts=1, failed=True), NodeProgressStatus.ERROR),
+        (NextStep(state=S.PENDING, attempts=1), NodeProgressStatus.QUEUED),
+    ],
+)
+def test_the_status_that_people_see(step: NextStep, status: NodeProgressStatus) -> None:
+    assert status_after(step) is status
+
+
+def test_a_report_of_other_backends_proves_nothing() -> None:
+    others = [ObservedBackend(name="other", digest=NEW, generation=7), ObservedBackend(name="cuda-echo", digest=NEW)]
+    assert find_missing(intent(), others, answered=True) == "cpu-echo is not installed"
+    assert find_missing(intent(verb=Verb.DELETE), others, answered=True) is None
+
+
+@given(st.floats(0, 1), st.integers(1, 40))
+def test_delays_never_shrink_from_one_attempt_to_the_next(draw: float, attempt: int) -> None:
+    now, later = (retry_delay_s(number, draw=draw, limits=LIMITS) for number in (attempt, attempt + 1))
+    assert later >= now
+
+
+@pytest.mark.parametrize("attempts", [0, 3, 9])
+@pytest.mark.parametrize(
+    ("outcome", "due_in_s"),
+    [
+        pytest.param(AttemptUndelivered("offline", 2.0, no_responder=True), 2.0, id="the-node-is-offline"),
+        pytest.param(AttemptUndelivered("the worker was restarted", 0.5), 0.5, id="the-worker-was-restarted"),
+        pytest.param(AttemptUnconfirmed("no reply", 900.0), 900.0, id="no-reply-in-time"),
+    ],
+)
+def test_what_is_not_the_intents_fault_is_retried_for_ever(
+    outcome: AttemptOutcome, due_in_s: float, attempts: int
+) -> None:
+    step = plan_next(intent(attempts=attempts), outcome, draw=0.0, limits=LIMITS)
+    assert (step.state.live, step.attempts, step.due_in_s, step.failed) == (True, attempts, due_in_s, False)

@@ -120,14 +120,14 @@ def test_plan_rollbacks(versions: tuple[str, ...], current: str, to: str | None,
         assert intents[0].spec.build.uris == ("oci://r/e@old",), "so that it can be installed again"
 
 
-def test_who_goes_back_twice_has_left_two_versions() -> None:
+def test_a_second_rollback_avoids_two_versions() -> None:
     found = ObservedBackend(name="cpu-echo", digest=BROKEN, versions=(NEW, BROKEN, OLD))
     before = replace(DONE, spec=replace(DONE.spec, rolled_back_from=(NEW, OLD)))
     ((intent,), _) = plan_rollbacks([state(found, FAMILY, spec=before)], "echo", to=None, specs={OLD: DONE.spec})
     assert (intent.spec.build.digest, set(intent.spec.rolled_back_from)) == (OLD, {NEW, BROKEN})
 
 
-def test_who_goes_back_while_an_upgrade_is_tried_stays_where_he_is() -> None:
+def test_a_rollback_during_an_upgrade_keeps_the_installed_version() -> None:
     found = ObservedBackend(name="cpu-echo", digest=OLD, versions=(NEW, OLD, BROKEN))
     tried = replace(DONE, verb=Verb.UPGRADE, state=IntentState.PENDING)
     ((intent,), _) = plan_rollbacks([state(found, FAMILY, spec=tried)], "echo", to=None, specs={})
@@ -146,7 +146,7 @@ def upgrade_of(node: Node) -> NewIntent:
         pytest.param(DONE.spec, False, id="never"),
     ],
 )
-def test_what_was_rolled_back_is_skipped(spec: BackendSpec, skipped_there: bool) -> None:
+def test_rolled_back_nodes_are_skipped(spec: BackendSpec, skipped_there: bool) -> None:
     held = NodeBackends(node=FAST, backends=[HAS_OLD], newest={"echo": replace(DONE, spec=spec)})
     other = NodeBackends(node=SLOW, backends=[HAS_OLD], newest={"echo": DONE})
     intents, skipped = skip_rolled_back([upgrade_of(FAST), upgrade_of(SLOW)], [held, other])
@@ -158,7 +158,7 @@ def test_what_was_rolled_back_is_skipped(spec: BackendSpec, skipped_there: bool)
     assert outdated.rolled_back is skipped_there
 
 
-def test_what_a_policy_freezes_is_skipped_where_it_does() -> None:
+def test_frozen_nodes_are_skipped() -> None:
     states = [NodeBackends(node=node, backends=[HAS_OLD], newest={"echo": DONE}) for node in (FAST, SLOW)]
     frozen_there = policy(on_drift=OnDrift.FREEZE, selector={"tier": "fast"}, generation=10)
     free, (frozen,) = skip_frozen_nodes(states, "echo", [policy(), frozen_there])
@@ -166,7 +166,7 @@ def test_what_a_policy_freezes_is_skipped_where_it_does() -> None:
     assert (frozen.node_name, "--drift p heal" in frozen.reason) == ("fast", True)
 
 
-def test_a_localai_worker_has_nothing_to_go_back_to() -> None:
+def test_a_localai_worker_has_no_earlier_version() -> None:
     found = ObservedBackend(name="cpu-echo", digest=NEW, versions=(NEW, OLD))
     node = state(found, FAMILY, spec=DONE, key_hash=None)
     intents, (skip,) = plan_rollbacks([node], "echo", to=None, specs={})
@@ -195,7 +195,7 @@ def test_a_version_without_a_digest_that_was_rolled_back_is_skipped() -> None:
     assert skip_rolled_back([again], [after])[0] == [], "an upgrade that was cancelled changes nothing"
 
 
-def test_who_waits_for_the_first_install_gets_the_new_version_and_after_a_rollback_the_old_one() -> None:
+def test_an_unfinished_first_install_gets_the_new_version_and_after_a_rollback_the_old_one() -> None:
     waiting = NodeBackends(node=SLOW, backends=[], newest={"echo": replace(DONE, state=IntentState.PENDING)})
     has = NodeBackends(node=FAST, backends=[replace(HAS_NEW, versions=(NEW, OLD)), FAMILY], newest={"echo": DONE})
     assert pick_upgrades([waiting, has], "echo") == [waiting, has]
@@ -234,5 +234,5 @@ def test_names_are_found_in_any_case() -> None:
     assert find_node([*ALL, named("Fast")], "fast") is FAST, "the very name goes before"
 
 
-def test_no_policy_is_for_a_machine_that_may_not_work() -> None:
+def test_no_policy_applies_to_a_node_that_may_not_work() -> None:
     assert policy_for(PENDING, "echo", []) is None

@@ -80,3 +80,39 @@ def test_the_reaction_to_drift_does_not_decide_which_policy_applies(on_drift: On
 def test_values_as_the_api_writes_them() -> None:
     assert [ensure.value for ensure in Ensure] == ["present", "absent"]
     assert [on_drift.value for on_drift in OnDrift] == ["heal", "report", "freeze"]
+
+
+LABELS = st.dictionaries(st.sampled_from(["tier", "zone"]), st.sampled_from(["a", "b"]))
+POLICIES = st.lists(st.tuples(st.sampled_from(["echo", "other"]), LABELS), max_size=5)
+
+
+@given(LABELS, POLICIES)
+def test_no_matching_policy_is_newer_than_the_one_that_applies(
+    labels: dict[str, str], given_policies: list[tuple[str, dict[str, str]]]
+) -> None:
+    policies = [
+        policy(backend=backend, selector=selector, generation=generation)
+        for generation, (backend, selector) in enumerate(given_policies)
+    ]
+    matching = [one for one in policies if one.backend == "echo" and one.selector.items() <= labels.items()]
+    found = policy_for(machine(worker_labels=labels), "echo", policies)
+    assert found == (matching[-1] if matching else None)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "ensure"),
+    [
+        pytest.param(Ensure.PRESENT, Ensure.ABSENT, Ensure.ABSENT, id="deleted-after-it-was-installed"),
+        pytest.param(Ensure.ABSENT, Ensure.PRESENT, Ensure.PRESENT, id="installed-after-it-was-deleted"),
+        pytest.param(Ensure.PRESENT, Ensure.PRESENT, Ensure.PRESENT, id="installed-twice"),
+    ],
+)
+def test_the_later_policy_decides_whether_a_backend_is_present(earlier: Ensure, later: Ensure, ensure: Ensure) -> None:
+    found = policy_for(machine(), "echo", [policy(earlier, generation=1), policy(later, generation=2)])
+    assert found is not None
+    assert found.ensure is ensure
+
+
+@pytest.mark.parametrize("name", ["Echo", "ours@echo", "ech", ""])
+def test_a_policy_applies_to_exactly_its_own_name(name: str) -> None:
+    assert policy_for(machine(), name, [EVERYWHERE]) is None

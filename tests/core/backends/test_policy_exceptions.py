@@ -97,7 +97,7 @@ NO_GPU = policy(Ensure.ABSENT, id="other", selector={"gpu": "yes"}, generation=L
         ),
     ],
 )  # fmt: skip
-def test_where_a_policy_does_not_hold(
+def test_where_a_policy_does_not_apply(
     node: NodeBackends, policies: list[Policy], told: tuple[ExceptionCause, str, bool] | None
 ) -> None:
     found = find_exceptions([node], policies, {})
@@ -105,7 +105,7 @@ def test_where_a_policy_does_not_hold(
     assert set(found) <= {"p"}
 
 
-def test_an_exception_says_which_operation_it_came_by_and_what_was_called_off() -> None:
+def test_an_exception_names_its_operation_and_the_cancelled_intent() -> None:
     here = state(spec=replace(DELETED, generation=LATER, operation_id="delete-it"))
     ((deleted,),) = find_exceptions([here], [policy()], {}).values()
     assert (deleted.node_name, deleted.operation_id) == ("n", "delete-it")
@@ -115,7 +115,7 @@ def test_an_exception_says_which_operation_it_came_by_and_what_was_called_off() 
     assert find_exceptions([state(spec=replace(off, verb=Verb.UPGRADE))], [policy()], {}) == {}, "it holds all the same"
 
 
-def test_what_galleries_tell_makes_exceptions_too_and_they_come_by_name() -> None:
+def test_previews_make_exceptions_too_sorted_by_node_name() -> None:
     a, b = (replace(state(), node=machine(id=name, name=name)) for name in "ab")
     unfit = find_exceptions(
         [b, a], [policy()], {("echo", a.node.id): Unfit("arm only"), ("echo", b.node.id): Unfit("x")}

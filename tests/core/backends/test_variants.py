@@ -86,7 +86,7 @@ def test_a_substitute_names_what_was_requested_and_what_the_node_is() -> None:
     assert chosen == Chosen("metal-x", reason)
 
 
-def test_each_node_is_told_for_itself() -> None:
+def test_each_node_has_its_own_resolution() -> None:
     told = resolve_for_nodes(GALLERY, "gpu-only", {"a": "nvidia", "b": "amd"})
     assert isinstance(told["a"], Chosen)
     assert isinstance(told["b"], Unfit)
@@ -106,5 +106,5 @@ def test_a_capability_is_picked_unless_nothing_general_is_offered(offered: dict[
         assert picked is None
 
 
-def test_the_switch_that_turns_the_test_off() -> None:
+def test_the_capability_that_disables_the_check() -> None:
     assert is_compatible("metal-x", "", "disable")

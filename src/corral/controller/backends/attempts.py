@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
+from corral.bus.client import Bus
 from corral.bus.messages import CancelReply, CancelRequest, ChangeReply, NodeReport, RollbackRequest, decode, encode
 from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.backends.commands import build_command, build_fallback, read_answer
@@ -51,13 +52,6 @@ REPLY_AFTER_REPORT_S = 1.0
 """A worker publishes its report and replies. A reply that is missing so long after the report is lost."""
 
 
-class CommandBus(Protocol):
-    @property
-    def connected(self) -> bool: ...
-
-    async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLimits:
     install_s: float = 900.0
@@ -96,7 +90,7 @@ class RunningAttempt:
 
 class Attempts:
     def __init__(
-        self, *, bus: CommandBus, reports: Reports, replicas: VersionRollout, peers: PeerBook, limits: AttemptLimits
+        self, *, bus: Bus, reports: Reports, replicas: VersionRollout, peers: PeerBook, limits: AttemptLimits
     ) -> None:
         self._bus, self._reports, self._replicas, self._peers, self._limits = bus, reports, replicas, peers, limits
         self._pace = Pace(ATTEMPTS_PER_TURN)

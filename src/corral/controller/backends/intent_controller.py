@@ -9,12 +9,12 @@ from contextlib import suppress
 
 import structlog
 
+from corral.bus.client import Bus
 from corral.bus.messages import NodeReport
 from corral.controller.backends.attempts import (
     CANCEL_RETRY_S,
     AttemptLimits,
     Attempts,
-    CommandBus,
     RunningAttempt,
     digest_of,
 )
@@ -63,7 +63,7 @@ class IntentReconciler:
         self,
         *,
         intents: IntentStore,
-        bus: CommandBus,
+        bus: Bus,
         reports: Reports,
         progress: LiveProgress,
         health: HealthStore,

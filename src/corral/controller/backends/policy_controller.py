@@ -141,12 +141,12 @@ class PolicyReconciler:
             node_id: until_s for node_id, until_s in self._recently_changed.items() if until_s > now_s
         }
         self._recently_changed.update(dict.fromkeys(changed, now_s + 2 * SETTLE_MS / 1000))
-        due_at = {node_id for node_id, due_s in self._due_s.items() if due_s <= now_s}
-        if not look_at_all and not self._recently_changed and not due_at:
+        due = {node_id for node_id, due_s in self._due_s.items() if due_s <= now_s}
+        if not look_at_all and not self._recently_changed and not due:
             return now_ms, []
         nodes = await self._stores.nodes.read_all()
         return now_ms, nodes if look_at_all else [
-            node for node in nodes if node.id in self._recently_changed or node.id in due_at
+            node for node in nodes if node.id in self._recently_changed or node.id in due
         ]
 
     def _is_new_edition(self, now_ms: int) -> bool:
@@ -166,9 +166,9 @@ class PolicyReconciler:
         waits = (self._exhausted_retry.on_change_after_ms, self._exhausted_retry.again_after_ms)
         for state in states:
             ends = [one.finished_at or 0 for one in state.newest.values() if one.state is IntentState.DEAD_LETTERED]
-            due_at = [end + wait_ms for end in ends for wait_ms in waits if end + wait_ms > now_ms]
-            if due_at:
-                self._due_s[state.node.id] = now_s + (min(due_at) - now_ms) / 1000
+            due_ms = [end + wait_ms for end in ends for wait_ms in waits if end + wait_ms > now_ms]
+            if due_ms:
+                self._due_s[state.node.id] = now_s + (min(due_ms) - now_ms) / 1000
             else:
                 self._due_s.pop(state.node.id, None)
 

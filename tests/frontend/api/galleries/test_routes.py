@@ -77,7 +77,7 @@ def test_each_capability_has_its_variant_or_the_reason_why_there_is_none(fronten
     assert (variants["default"]["version"], variants["default"]["size_bytes"]) == ("2", 12_000_000)
     assert variants["nvidia"]["variant"] == "cuda-engine"
     assert variants["nvidia-l4t-cuda-12"]["variant"] == "cpu-engine"
-    assert "nothing for nvidia-l4t-cuda-12" in variants["nvidia-l4t-cuda-12"]["reason"]
+    assert "no variant for nvidia-l4t-cuda-12" in variants["nvidia-l4t-cuda-12"]["reason"]
     assert {node["node_name"]: node["capability"] for node in answer["nodes"]} == {
         "plain": "default", "big": "nvidia", "jetson": "nvidia-l4t-cuda-12",
     }  # fmt: skip
