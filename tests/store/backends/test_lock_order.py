@@ -79,6 +79,7 @@ async def orders(stores: Stores) -> tuple[Stores, str, list[str]]:
     return stores, job, [node.id for node in nodes]
 
 
+@pytest.mark.processes
 async def test_a_claim(orders: tuple[Stores, str, list[str]], rig: Rig) -> None:
     stores, _, _ = orders
     claimed: list[object] = []
@@ -90,6 +91,7 @@ async def test_a_claim(orders: tuple[Stores, str, list[str]], rig: Rig) -> None:
     assert len(claimed) == 3
 
 
+@pytest.mark.processes
 async def test_progress_that_is_saved(orders: tuple[Stores, str, list[str]], rig: Rig) -> None:
     stores, job, nodes = orders
     await stores.intents.claim("fe", lease_s=15, limit=10)
@@ -100,6 +102,7 @@ async def test_progress_that_is_saved(orders: tuple[Stores, str, list[str]], rig
     await meet(rig, ALL[:2], ALL[2:], lambda: stores.operations.save_progress(progress))
 
 
+@pytest.mark.processes
 async def test_results_one_of_which_needs_a_higher_generation(orders: tuple[Stores, str, list[str]], rig: Rig) -> None:
     stores, _, _ = orders
     first, *rest = await stores.intents.claim("fe", lease_s=15, limit=10)
@@ -110,6 +113,7 @@ async def test_results_one_of_which_needs_a_higher_generation(orders: tuple[Stor
     await meet(rig, ALL[:1], ALL[1:], lambda: stores.intents.record(results))
 
 
+@pytest.mark.processes
 async def test_an_order_that_replaces_others_of_several_operations(
     orders: tuple[Stores, str, list[str]], rig: Rig
 ) -> None:
@@ -137,6 +141,7 @@ def in_the_tables_order(rig: Rig) -> Iterator[None]:
         rig.run_sql(f"ALTER DATABASE {rig.name} RESET {way}")
 
 
+@pytest.mark.processes
 async def test_claims_that_are_renewed(
     orders: tuple[Stores, str, list[str]], rig: Rig, in_the_tables_order: None
 ) -> None:
