@@ -3,12 +3,13 @@
 import os
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 
-from harness import zygote
+from harness import leaks, tiers, zygote
 from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Program
@@ -23,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="with default limits and faults as long as promised, where a test can do both: minutes instead of seconds",
     )
+    parser.addoption("--fast", action="store_true", help="only tests that start no process")
 
 
 @pytest.fixture
@@ -40,10 +42,54 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long files first, lest one is left at the end that all other processes wait for. Browser tests last: Playwright
     keeps an event loop running in this thread, beside which no async test can run."""
+    if config.getoption("--fast"):
+        items[:] = filter(tiers.is_fast, items)
     items.sort(key=lambda item: ("browser" in item.path.parts, HERDS.isdisjoint(item.path.parts)))
+
+
+present: Path | None = None
+held = leaks.Held()
+"""Before the present file of tests, and by fixtures of the whole run."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+    if fixturedef.scope != "session":
+        return (yield)
+    before = leaks.look()
+    made = yield
+    after = leaks.look()
+    held.threads |= after.threads - before.threads
+    held.children |= after.children - before.children
+    held.descriptors += after.descriptors - before.descriptors
+    return made
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    global held, present
+    if present != item.path:
+        present, held = item.path, leaks.look()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """After the last test of a file, when all that its fixtures hold is given back."""
+    done = yield
+    if (nextitem is None or nextitem.path != item.path) and "browser" not in item.path.parts:
+        left = leaks.find_leaks(held)
+        assert not left, f"{item.path.name} leaves behind: {'; '.join(left)}"
+    return done
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    if session.config.getoption("--fast") and not session.config.getoption("numprocesses", None):
+        tiers.refuse_processes()
 
 
 def pytest_sessionfinish() -> None:

@@ -75,6 +75,7 @@ def test_what_is_no_key_is_refused(raw: bytes) -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl missing")
+@pytest.mark.processes
 def test_what_openssl_signs_is_signed(tmp_path: Path) -> None:
     key, message = tmp_path / "key.pem", tmp_path / "message"
     message.write_bytes(b"corral")

@@ -91,6 +91,7 @@ def test_a_signature_has_one_encoding(der: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl missing")
+@pytest.mark.processes
 def test_what_openssl_signs_is_signed(tmp_path: Path) -> None:
     key = tmp_path / "key.pem"
     subprocess.run(

@@ -127,6 +127,7 @@ def test_repair_fetches_only_what_is_damaged_and_follows_no_moved_tag(
     assert len(registry.blob_requests(upper)) == 0
 
 
+@pytest.mark.processes
 def test_nothing_is_rebuilt_under_a_running_process(registry: FakeRegistry, installer: Installer) -> None:
     version = install(installer, registry.push(image()))
     command = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]

@@ -39,6 +39,7 @@ def test_garbage_collection_keeps_the_last_n_and_their_layers(registry: FakeRegi
     assert installer.versions.current("demo").path == paths[2]
 
 
+@pytest.mark.processes
 def test_what_a_process_runs_from_stays(registry: FakeRegistry, installer: Installer) -> None:
     paths = [install(installer, uri).path for uri in push(registry, b"one", b"two", b"three")]
     command = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]

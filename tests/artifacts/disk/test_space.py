@@ -45,6 +45,7 @@ def cramped(small_disk: Path) -> Iterator[Installer]:
     installer.staging.close()
 
 
+@pytest.mark.processes
 def test_what_cannot_fit_is_refused_before_a_byte_moves(registry: FakeRegistry, cramped: Installer) -> None:
     image = Image([files_layer({"run.sh": RUN, "big": os.urandom(6 << 20)})])
     with pytest.raises(DiskFull, match="needs about"):
@@ -53,6 +54,7 @@ def test_what_cannot_fit_is_refused_before_a_byte_moves(registry: FakeRegistry, 
     assert leftovers(cramped.settings.data_dir) == []
 
 
+@pytest.mark.processes
 def test_what_grows_beyond_the_disk_fails_typed_and_leaves_nothing(registry: FakeRegistry, cramped: Installer) -> None:
     image = Image([files_layer({"run.sh": RUN}), files_layer({f"f{i}": bytes(1 << 20) for i in range(12)})])
     with pytest.raises(DiskFull):
@@ -61,6 +63,7 @@ def test_what_grows_beyond_the_disk_fails_typed_and_leaves_nothing(registry: Fak
     install(cramped, registry.push(Image([files_layer({"run.sh": RUN})])))  # the node is usable afterwards
 
 
+@pytest.mark.processes
 def test_a_disk_filled_by_others_meanwhile_fails_typed(
     registry: FakeRegistry, cramped: Installer, small_disk: Path
 ) -> None:
@@ -87,6 +90,7 @@ def test_a_disk_filled_by_others_meanwhile_fails_typed(
     assert leftovers(cramped.settings.data_dir) == []
 
 
+@pytest.mark.processes
 def test_no_inodes_are_a_full_disk_too(registry: FakeRegistry, cramped: Installer) -> None:
     image = Image([files_layer({"run.sh": RUN, **{f"d/{i}": b"" for i in range(3500)}})])
     with pytest.raises(DiskFull):
@@ -94,6 +98,7 @@ def test_no_inodes_are_a_full_disk_too(registry: FakeRegistry, cramped: Installe
     assert leftovers(cramped.settings.data_dir) == []
 
 
+@pytest.mark.processes
 def test_a_read_only_filesystem_is_a_typed_fault(registry: FakeRegistry, cramped: Installer, small_disk: Path) -> None:
     uri = registry.push(Image([files_layer({"run.sh": RUN})]))
     install(cramped, uri)
@@ -115,6 +120,7 @@ def test_a_data_directory_that_is_removed_meanwhile_is_a_typed_fault(
         install(installer, uri)
 
 
+@pytest.mark.processes
 def test_blobs_that_are_unpacked_already_make_room(registry: FakeRegistry, cramped: Installer) -> None:
     first = Image([files_layer({"run.sh": RUN, "a": os.urandom(1_600_000)})])
     second = Image([files_layer({"run.sh": RUN, "b": os.urandom(1_400_000)})])

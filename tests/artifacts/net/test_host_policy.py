@@ -210,6 +210,7 @@ def self_signed(tmp_path: Path) -> Iterator[TlsServer]:
         yield server
 
 
+@pytest.mark.processes
 def test_an_untrusted_certificate_is_refused_and_not_retried(self_signed: TlsServer) -> None:
     """Although the host itself is trusted: that is about where it may lie, not about who it is."""
     client = outbound(trusted_hosts=frozenset({"127.0.0.1"}))
@@ -224,6 +225,7 @@ def test_an_untrusted_certificate_is_refused_and_not_retried(self_signed: TlsSer
     assert self_signed.requests == []
 
 
+@pytest.mark.processes
 def test_the_same_certificate_is_accepted_once_it_is_trusted(self_signed: TlsServer) -> None:
     tls = ssl.create_default_context(cafile=str(self_signed.certificate))
     client = outbound(tls=tls, trusted_hosts=frozenset({"127.0.0.1"}))

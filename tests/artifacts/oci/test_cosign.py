@@ -103,6 +103,7 @@ def key(tmp_path: Path) -> Key:
 
 @pytest.mark.registry
 @pytest.mark.parametrize("kind", ["EC", "ed25519"])
+@pytest.mark.processes
 def test_a_signed_image_installs_and_says_who_vouches_for_it(
     kind: str, shelf: Shelf, installer: Installer, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def _damaged(image: Image, key: Key, stranger: Key) -> tuple[tuple[bytes, str], 
     "signed",
     [_unsigned, _by_a_stranger, _of_another_image, _with_the_payload_replaced, _of_another_kind, _damaged],
 )
+@pytest.mark.processes
 def test_what_is_not_signed_is_refused_before_a_layer_is_fetched(
     signed: Callable[[Image, Key, Key], tuple[tuple[bytes, str], ...]],
     shelf: Shelf,
@@ -169,6 +171,7 @@ def test_what_is_not_signed_is_refused_before_a_layer_is_fetched(
 
 
 @pytest.mark.registry
+@pytest.mark.processes
 def test_an_upgrade_a_mirror_and_a_version_on_disk_need_the_signature_too(
     shelf: Shelf, key: Key, installer: Installer
 ) -> None:
@@ -189,12 +192,14 @@ def test_an_upgrade_a_mirror_and_a_version_on_disk_need_the_signature_too(
     assert installer.versions.current("demo").digest == old.digest
 
 
+@pytest.mark.processes
 def test_only_images_of_a_registry_can_be_signed(registry: FakeRegistry, key: Key, installer: Installer) -> None:
     registry.pages["/backend.tar"] = (files_layer({"run.sh": b"#!/bin/sh\n"}), {"ETag": '"1"'})
     with pytest.raises(SignatureRefused, match="only images"):
         install(installer, f"{registry.url}/backend.tar", signatures=key.policy)
 
 
+@pytest.mark.processes
 def test_the_digest_that_was_signed_is_installed_though_the_tag_moves(
     registry: FakeRegistry, key: Key, installer: Installer
 ) -> None:
@@ -214,6 +219,7 @@ def test_the_digest_that_was_signed_is_installed_though_the_tag_moves(
     assert install(installer, uri, signatures=key.policy).digest == signed.digest
 
 
+@pytest.mark.processes
 def test_an_index_is_signed_as_a_whole(registry: FakeRegistry, key: Key, installer: Installer) -> None:
     uri = registry.push_index([image_of(b"1")])
     index = sha256(registry.manifests["backend", "latest"][0])

@@ -14,6 +14,8 @@ from corral.cli.display.progress import count_words
 from corral.system import SystemDisk
 from harness.programs import clean_environment, run_cli
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize(
     ("verb", "in_progress"),

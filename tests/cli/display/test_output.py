@@ -17,6 +17,8 @@ import pytest
 from corral.cli.display.output import fit_widths
 from harness.programs import clean_environment, run_cli
 
+pytestmark = pytest.mark.processes
+
 GIB = 1 << 30
 NODE = {
     "id": "0d8f8a52-6a0b-4b0f-9d3f-6a6f0d1c2b3a",

@@ -122,6 +122,7 @@ async def wait_for_it(replication: Replication, count: int = 3) -> list[asyncio.
         pytest.param(RuntimeError("nobody thought of this"), id="unforeseen"),
     ],
 )
+@pytest.mark.processes
 async def test_whoever_waits_for_a_model_waits_on_while_the_store_fails(
     replication: Replication, stores: Stores, faulty: Faulty, error: Exception
 ) -> None:
@@ -136,6 +137,7 @@ async def test_whoever_waits_for_a_model_waits_on_while_the_store_fails(
     assert faulty.failed >= 3
 
 
+@pytest.mark.processes
 async def test_a_watch_that_cannot_go_on_leaves_nobody_waiting(replication: Replication, faulty: Faulty) -> None:
     faulty.reads_fail = [RuntimeError("nobody thought of this")] * 100
     for settled in await asyncio.gather(*await wait_for_it(replication)):
@@ -145,6 +147,7 @@ async def test_a_watch_that_cannot_go_on_leaves_nobody_waiting(replication: Repl
     assert "tiny" in str(settled.cause), "the next who asks gets a watch of its own: no such model"
 
 
+@pytest.mark.processes
 async def test_a_wait_ends_in_its_own_time_and_says_what_it_waited_for(
     replication: Replication, faulty: Faulty
 ) -> None:
@@ -154,6 +157,7 @@ async def test_a_wait_ends_in_its_own_time_and_says_what_it_waited_for(
     assert settled.progress.reason == str(AWAY)
 
 
+@pytest.mark.processes
 async def test_claims_that_fail_end_no_load_that_runs(replication: Replication, stores: Stores, faulty: Faulty) -> None:
     """The load stands in its first question to a node that does not answer."""
     await add_nodes(stores, make_node("a"))

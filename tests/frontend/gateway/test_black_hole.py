@@ -30,6 +30,7 @@ def machines() -> Iterator[TwoMachines]:
     two.remove()
 
 
+@pytest.mark.processes
 def test_requests_leave_a_machine_that_swallows_packets(machines: TwoMachines) -> None:
     with ExitStack() as running:
 

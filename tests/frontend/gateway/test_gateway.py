@@ -327,6 +327,7 @@ async def test_a_changed_route_counts_at_the_next_pick(
         assert (await client.post(CHAT, json=chat())).json()["who"] == "two"
 
 
+@pytest.mark.processes
 async def test_the_table_follows_its_source_within_a_second(lane: RunningLane, replica: Start) -> None:
     one = await replica("one")
     with promised("a route's way into the table", within_s=1):

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from harness.lane import KEY, Answering, Replica, RunningLane, completion
 from harness.ports import free_port
 from harness.programs import call
 from harness.waiting import until, wait_until
+
+pytestmark = pytest.mark.processes
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
 CHAT = "/v1/chat/completions"

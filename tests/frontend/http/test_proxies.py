@@ -11,6 +11,8 @@ from corral.frontend.http.proxies import TrustedProxies
 from harness.frontend import Frontend
 from harness.nats import Nats
 
+pytestmark = pytest.mark.processes
+
 guesses = itertools.count()
 TRUSTED = TrustedProxies(["127.0.0.1", "10.0.0.0/8", "fd00::/8"])
 

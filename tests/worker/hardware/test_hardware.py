@@ -446,6 +446,7 @@ def test_the_real_library_without_a_driver_is_absent_and_can_be_asked_again() ->
     library.close()
 
 
+@pytest.mark.processes
 def test_the_command_prints_json(tmp_path: Path) -> None:
     seen = subprocess.run(
         [sys.executable, "-m", "corral.worker.hardware", str(tmp_path)], capture_output=True, check=True, timeout=30

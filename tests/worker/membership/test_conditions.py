@@ -68,6 +68,7 @@ def own_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.processes
 async def test_a_data_directory_that_cannot_be_written_is_noticed_and_so_is_its_recovery(own_disk: Path) -> None:
     conditions = make(own_disk)
     await asyncio.to_thread(subprocess.run, ["mount", "-o", "remount,ro", str(own_disk)], check=True)

@@ -26,6 +26,8 @@ from harness.proxy import Proxy
 from harness.running_backend import RunningBackend
 from harness.waiting import wait_until_async
 
+pytestmark = pytest.mark.processes
+
 TOKENIZER = "name: tiny\nbackend: test\nparameters: {model: tiny.gguf, temperature: 0.25}\n" + (
     "template: {use_tokenizer_template: true}\nstopwords: ['<end>']\n"
 )
