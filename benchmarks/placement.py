@@ -8,15 +8,15 @@ import time
 from dataclasses import replace
 
 from corral.core.nodes.node import NodeStatus
-from corral.core.replicas.placement import GIB, HeldReplica, Need, NodeRoom, Placed, place
+from corral.core.replicas.placement import GIB, HeldReplica, Need, NodeCapacity, Placed, place
 
 NODES = 1000
 REPLICAS = 1000
 
 
-def make_rooms() -> list[NodeRoom]:
+def make_nodes() -> list[NodeCapacity]:
     return [
-        NodeRoom(
+        NodeCapacity(
             id=f"id-{number}",
             name=f"node-{number:04}",
             status=NodeStatus.HEALTHY,
@@ -44,9 +44,9 @@ def make_need(number: int) -> Need:
     )
 
 
-def put(rooms: list[NodeRoom], index: dict[str, int], need: Need, placed: Placed) -> None:
+def put(nodes: list[NodeCapacity], index: dict[str, int], need: Need, placed: Placed) -> None:
     position = index[placed.node_id]
-    room = rooms[position]
+    node = nodes[position]
     new = HeldReplica(
         id=f"{need.model}-{placed.node_id}",
         model=need.model,
@@ -54,22 +54,22 @@ def put(rooms: list[NodeRoom], index: dict[str, int], need: Need, placed: Placed
         memory_bytes=placed.memory_bytes,
         groups=need.groups,
     )
-    free = room.free_memory - (placed.memory_bytes or 0) if room.free_memory is not None else None
-    rooms[position] = replace(room, replicas=(*room.replicas, new), free_memory=free)
+    free = node.free_memory - (placed.memory_bytes or 0) if node.free_memory is not None else None
+    nodes[position] = replace(node, replicas=(*node.replicas, new), free_memory=free)
 
 
 def main() -> None:
-    rooms = make_rooms()
-    index = {room.id: position for position, room in enumerate(rooms)}
+    nodes = make_nodes()
+    index = {node.id: position for position, node in enumerate(nodes)}
     times_ms, waiting = [], 0
     began, began_cpu = time.perf_counter(), time.process_time()
     for number in range(REPLICAS):
         need = make_need(number)
         one = time.process_time()
-        outcome = place(need, rooms).outcome
+        outcome = place(need, nodes).outcome
         times_ms.append((time.process_time() - one) * 1000)
         if isinstance(outcome, Placed):
-            put(rooms, index, need, outcome)
+            put(nodes, index, need, outcome)
         else:
             waiting += 1
     total_s = time.perf_counter() - began

@@ -94,7 +94,7 @@ def test_corrals_own_name_overrides_localais() -> None:
         ("CORRAL_TOKEN", "", "empty"),
         ("CORRAL_TOKEN", "to\nken", "line break"),
         ("CORRAL_LABELS", "fast", "tier=fast"),
-        ("CORRAL_LABELS", "my room=b2", "cannot be a label"),
+        ("CORRAL_LABELS", "my room=b2", "is not a valid label key"),
         ("CORRAL_VRAM_BUDGET", "lots", "not a memory budget"),
         ("CORRAL_BACKEND_USER", "no such user", "this machine has no user"),
         ("CORRAL_LOG_LEVEL", "loud", "debug"),

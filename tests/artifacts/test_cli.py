@@ -162,11 +162,11 @@ def test_the_build_of_a_model_that_fits_is_pulled(registry: FakeRegistry, corral
     assert pulled("--memory", "12GB") == "m-large.gguf"
     assert pulled("--memory", "12GB", "--capability", "nvidia-cuda-12") == "m-vllm.gguf"
     assert pulled("--memory", "1GB", "--variant", "m-large") == "m-large.gguf"
-    assert "best of 3 builds" in corral(*gallery, "pull", "m", "--model", "--memory", "12GB")
+    assert "the best of 3 builds" in corral(*gallery, "pull", "m", "--model", "--memory", "12GB")
     assert "it has m, m-large, m-vllm" in corral(*gallery, "pull", "m", "--model", "--variant", "x", fails=True)
     seen = corral(*gallery, "inspect", "m", "--model", "--memory", "12GB", "--json")
     assert (seen["entry"], seen["gallery"], seen["backend"]) == ("m-large", "local", "llama-cpp")
-    assert "best of 3 builds" in seen["reason"]
+    assert "the best of 3 builds" in seen["reason"]
     assert seen["files"] == [{"filename": "m-large.gguf", "uri": f"{registry.url}/m-large.gguf", "digest": None}]
     assert "m-vllm.gguf  -" in corral(*gallery, "inspect", "m", "--model", "--variant", "m-vllm")
     assert "No gallery has a model named none" in corral(*gallery, "inspect", "none", "--model", fails=True)

@@ -67,7 +67,7 @@ def test_a_node_joins_with_the_shown_command_is_approved_managed_and_removed_wit
     labels.get_by_label("Key").fill("not a key")
     labels.get_by_label("Value").fill("fast")
     labels.get_by_role("button", name="Add").click()
-    expect(labels.get_by_role("alert")).to_contain_text("cannot be a label")
+    expect(labels.get_by_role("alert")).to_contain_text("is not a valid label key")
     labels.get_by_label("Key").fill("tier")
     labels.get_by_role("button", name="Add").click()
     expect(labels.get_by_role("button", name="Remove label tier")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Durations, sizes, budgets, labels and waits, as people write them."""
+"""Durations, sizes, budgets and delays, as people write them."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from corral.core.backoff import restart_delay_s
 from corral.core.durations import format_age, format_duration, parse_duration_s
 from corral.core.errors import InvalidInput
-from corral.core.nodes.labels import check_labels
 from corral.core.sizes import format_bytes, parse_budget_bytes
 
 GIB = 1 << 30
@@ -68,20 +67,6 @@ def test_a_budget_that_makes_no_sense_is_refused(text: str) -> None:
 )
 def test_format_bytes(count: int, text: str) -> None:
     assert format_bytes(count) == text
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [{"": "x"}, {"a b": "x"}, {"-a": "x"}, {"a\n": "x"}, {"a": "x\ny"}, {"a": "x" * 256}, {"a" * 128: "x"}],
-    ids=["empty", "space", "dash-first", "newline-in-key", "newline-in-value", "long-value", "long-key"],
-)
-def test_a_label_that_could_confuse_a_reader_is_refused(labels: dict[str, str]) -> None:
-    with pytest.raises(InvalidInput):
-        check_labels(labels)
-
-
-def test_labels_as_people_use_them_are_fine() -> None:
-    check_labels({"room": "b2", "gpu.vendor": "nvidia", "team/owner": "Ærø & sons"})
 
 
 @given(failures=st.integers(-3, 10_000), draw=st.floats(0, 1))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from corral.core.nodes.conditions import Condition
-from corral.core.nodes.health import BusProbe, any_live, pick_news
+from corral.core.nodes.health import BusProbe, any_live, pick_changed
 from corral.core.nodes.node import Node, NodeClaim, NodeId, NodeType, NodeUsage
 from corral.core.nodes.presence import Limits
 from corral.core.nodes.registration import Refuse
@@ -119,7 +119,7 @@ async def judge(
     listened_s = more.pop("listened_s", LISTENED_S)
     by_id = {probe.node_id: probe for probe in probes}
     how: Any = {"listened_s": listened_s, "limits": LIMITS, "others_live": any_live(pulses)}
-    news = pick_news(pulses, by_id, now_ms=now_ms, **how)
+    news = pick_changed(pulses, by_id, now_ms=now_ms, **how)
     changes = await stores.health.record(news, probes, lease=lease, **how)
     return [(before.status.value, after.status.value) for before, after in changes]
 

@@ -236,7 +236,7 @@ def test_a_machine_that_comes_and_goes_is_tried_once_in_a_cool_down(herd: Herd, 
         found: str | None = admin.call("GET", "/api/nodes/scheduling/tiny").json().get("unsatisfiable_reason")
         return found
 
-    assert "2 nodes: it runs 1 of this model already" in str(wait_until(reason, what="the reason is shown"))
+    assert "2 nodes: already runs 1 replica of this model" in str(wait_until(reason, what="the reason is shown"))
     tries = (herd.directory / "a.log").read_text().count("load.waits")
     paused = herd.workers["w2"].pid
     began_s = time.monotonic()

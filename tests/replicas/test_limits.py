@@ -45,7 +45,7 @@ def test_a_drain_keeps_to_the_limit_of_the_other_machine_and_balance_returns(her
         if places.count(w2) != 1:
             crowds.append(places)
         told = [load.get("reason", "") for load in why(admin)["loads"]]
-        return places == [w2] and len(told) == 1 and "w2: it runs 1 of this model already" in told[0]
+        return places == [w2] and len(told) == 1 and "w2: already runs 1 replica of this model" in told[0]
 
     wait_until(waits_with_a_reason, what="the drained machine is empty, and its successor waits", within_s=60)
     assert crowds == [], "no more than it may run"
@@ -77,7 +77,7 @@ def test_a_smaller_wish_ends_loads_that_wait_and_is_heard_at_once(herd: Herd, sh
     add_model(admin, shelf)
     told = scale(admin, 5)
     assert told["possible_replicas"] == 2
-    assert "2 nodes: it runs 1 of this model already" in told["possible_reason"]
+    assert "2 nodes: already runs 1 replica of this model" in told["possible_reason"]
     herd.wait_for_ready("tiny", 2)
 
     def waiting() -> int:

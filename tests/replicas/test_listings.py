@@ -28,9 +28,8 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     herd.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
     scaled = cli(admin, "models", "scale", "tiny", "2")
-    assert "Only 1 of 2 can be placed now: no node can take it; w1: it runs 1 of this model already" in scaled.stdout, (
-        scaled.stderr
-    )
+    told = "Only 1 of 2 can be placed now: no node can take it; w1: already runs 1 replica of this model"
+    assert told in scaled.stdout, scaled.stderr
     herd.wait_for_ready("tiny", 1)
 
     def waits() -> bool:
@@ -43,7 +42,7 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     shown = cli(admin, "models", "show", "tiny").stdout
     assert "# 1 ready, desired: 2" in shown.replace("ready, pending; ", "")
     assert "# on w1 (slot 0, ready)" in shown
-    assert "it runs 1 of this model already" in shown
+    assert "already runs 1 replica of this model" in shown
     [node] = read(admin, "nodes", "list")
     assert (node["model_count"], node["in_flight_count"]) == (1, 0)
     assert admin.call("GET", "/api/nodes/w1").json()["model_count"] == 1
@@ -61,9 +60,9 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     assert cli(admin, "models", "unload", "tiny").stdout == "tiny: unloaded\n"
     assert (herd.replicas("tiny"), herd.engines("w1")) == ([], []), "it has happened when it is said"
     nowhere = cli(admin, "models", "scale", "tiny", "--everywhere", "--selector", "tier=fast").stdout
-    assert "No node can run it now: no healthy machine has the labels tier=fast" in nowhere
+    assert "No node can run it now: no healthy node has the labels tier=fast" in nowhere
     assert "no healthy node matches its selector" in cli(admin, "models", "list").stdout
-    assert "no healthy machine has the labels tier=fast" in cli(admin, "why", "tiny").stdout
+    assert "no healthy node has the labels tier=fast" in cli(admin, "why", "tiny").stdout
 
 
 def test_a_model_that_nothing_can_serve_is_told_at_once_and_waited_for_no_longer_than_said(herd: Herd) -> None:

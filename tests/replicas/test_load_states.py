@@ -22,7 +22,7 @@ backend: echo
 template: {use_tokenizer_template: true}
 parameters: {model: horse/model.gguf}
 """
-STARTED = "its process is being started"
+STARTED = "its process is starting"
 
 
 @pytest.fixture(params=BOTH)

@@ -83,7 +83,8 @@ def test_a_name_that_another_model_downloads_is_that_download(herd: Herd, web: G
     assert admin.call("POST", "/api/models/also/unload").status == 200
     doubtful = ask(admin, "also")
     assert doubtful.status == 503, doubtful.body
-    assert "shared.gguf in the frontend's models directory is not what 'theirs' downloads" in doubtful.message
+    differs = "shared.gguf in the frontend's models directory differs from the file that 'theirs' downloads"
+    assert differs in doubtful.message
     assert weights_of(admin, "theirs") == "from afar"
     put_here(herd, b"from afar")
     assert admin.call("POST", "/api/models/also/unload").status == 200

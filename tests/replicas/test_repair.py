@@ -94,7 +94,7 @@ def test_a_killed_process_is_off_the_routes_within_a_second_and_nobody_is_refuse
     killed_s = time.monotonic()
     with promised("to see that it is gone", within_s=1):
         wait_until(lambda: shown()[0] != "ready" and not routed(), what="it is seen")
-    assert shown() == ("loading", "its process on w1 is being started again")
+    assert shown() == ("loading", "its process on w1 is restarting")
     answer = ask(admin, "tiny")
     print(f"answered again after {time.monotonic() - killed_s:.2f} s")
     assert answer.status == 200, answer.body

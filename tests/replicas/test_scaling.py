@@ -140,7 +140,7 @@ def test_what_a_load_took_is_written_down_and_decides_the_next_placement(herd: H
     herd.run_sql(f"UPDATE footprints SET peak_bytes = {1 << 50}")
     told = admin.call("GET", "/api/models/tiny/fit").json()
     assert told["fits"] is False
-    assert "1024.0 TiB are needed" in told["reason"], "measured goes before estimated"
+    assert "1024.0 TiB of memory needed" in told["reason"], "measured goes before estimated"
 
 
 @pytest.mark.parametrize("herd", ["sqlite"], indirect=True)

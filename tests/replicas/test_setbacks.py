@@ -41,7 +41,7 @@ def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rest
     second, first = why["decisions"]
     assert [one["node"] for one in first["candidates"] if one["verdict"] == "chosen"] == ["bad"]
     [bad] = [one for one in second["candidates"] if one["node"] == "bad"]
-    assert bad["reason"].startswith("it failed here and is tried here again from"), bad
+    assert bad["reason"].startswith("loading failed here; next attempt after"), bad
     assert "Failed on bad, cooling down until" in cli(admin, "why", "model", "horse")
     assert (herd.directory / "a.log").read_text().count("load.failed_here") == 1
 
@@ -77,7 +77,7 @@ def test_when_every_machine_failed_the_waiters_get_the_causes_and_nothing_is_tri
         assert f"{name} could not start horse" in answer.message
     assert ask(admin, "horse").status == 503
     assert (herd.directory / "a.log").read_text().count("load.failed_here") == 2, "each was tried once"
-    assert "worse cannot take horse: it failed here" in cli(admin, "models", "load", "horse", "--node", "worse")
+    assert "worse cannot take horse: loading failed here" in cli(admin, "models", "load", "horse", "--node", "worse")
     assert (herd.directory / "a.log").read_text().count("load.failed_here") == 3, "it was wanted once more there"
     repair_echo_worker(herd, "bad")
     assert "horse: loaded" in cli(admin, "models", "load", "horse"), "it does not have to wait"
@@ -103,7 +103,7 @@ def test_the_listing_says_why_fewer_run_than_are_wanted(herd: Herd) -> None:
     def note() -> str:
         return cli(admin, "models", "list").splitlines()[1]
 
-    wait_until(lambda: "good: it runs 1 of this model already" in note(), what="it waits for a place", within_s=20)
+    wait_until(lambda: "good: already runs 1 replica of this model" in note(), what="it waits for a place", within_s=20)
     assert "(next attempt at " in note()
     start_echo_worker(herd, "bad", dies=True)
     wait_until(lambda: "bad could not start horse" in note(), what="it backs off", within_s=40)

@@ -121,4 +121,4 @@ def test_with_a_shared_directory_nothing_is_moved_and_what_is_missing_is_said(lo
     assert shelf.gets == taken
     refused = ask(admin, "mine")
     assert refused.status == 503
-    assert "mine/weights.gguf is not in the models directory of w1, which is said to be shared" in refused.message
+    assert "mine/weights.gguf is not in the models directory of w1, which is configured as shared" in refused.message

@@ -12,7 +12,7 @@ import pytest
 
 from bus.conftest import Connect, connect
 from corral.bus.client import Bus, BusMessage
-from corral.controller.loads.localai_staging import MIRROR_S, StagingMirrors
+from corral.controller.loads.localai import EXPIRES_S, RemoteStaging
 from harness.gated_files import GatedFiles
 from harness.herd import Herd
 from harness.localai_backend import write_localai_backend
@@ -130,10 +130,10 @@ class HeldClock:
 
 async def test_a_mirror_ends_by_itself_and_what_is_ours_has_none() -> None:
     clock, ours = HeldClock(), set[str]()
-    mirrors = StagingMirrors(clock, is_ours=ours.__contains__)
+    mirrors = RemoteStaging(clock, is_ours=ours.__contains__)
     message = BusMessage(SUBJECT, json.dumps({"model_id": MODEL, "done": False, "status": STATUS}).encode())
     await mirrors.hear(message)
-    clock.now_s = MIRROR_S
+    clock.now_s = EXPIRES_S
     assert mirrors.find(MODEL) is not None
     clock.now_s += 1
     assert mirrors.find(MODEL) is None

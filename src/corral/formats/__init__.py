@@ -1,1 +1,1 @@
-"""Pure codecs of outside formats: bytes or text in, values out. Standard library only; nothing of Corral."""
+"""Codecs of external formats: bytes or text in, values out. They import the standard library only."""

@@ -1,8 +1,8 @@
-"""Go's text templates, as far as LocalAI's prompts use them.
+"""Go's text templates: the part that LocalAI's prompts use.
 
 Supported: text, trim marks, comments, fields, variables, pipelines, `if`, `else if`, `else`, `range`, `with`, `break`,
 `continue`, Go's own functions and the common ones of sprig (`go_template_functions.py`). Everything else is rejected by
-name when the template is parsed, not when the first request comes.
+name when the template is parsed, not at the first request.
 """
 
 import re
@@ -18,7 +18,7 @@ OUTPUT_MOST = 16 << 20
 
 
 class BadTemplate(ValueError):
-    """A template that Go would refuse, or a value that it cannot render."""
+    """A template that Go would reject, or a value that it cannot render."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class FieldOf:
-    """`.A.B`, `$.A`, `$x.A` or `(pipeline).A`; an empty path is the thing itself."""
+    """`.A.B`, `$.A`, `$x.A` or `(pipeline).A`; an empty path is the value itself."""
 
     base: "Literal | FieldOf | Variable | Dot | Pipeline"
     path: tuple[str, ...]
@@ -104,12 +104,12 @@ class GoTemplate:
     nodes: tuple[Node, ...]
 
     def render(self, data: Mapping[str, Any]) -> str:
-        """Raises BadTemplate for what Go would stop at too: a function given what it cannot take."""
+        """Raises BadTemplate where Go would stop too: at a function with an argument of the wrong type."""
         return _Run(data).render(self.nodes)
 
 
 def parse_template(text: str, *, fields: frozenset[str] | None = None) -> GoTemplate:
-    """`fields`: the names the template may ask its data for; another one is refused, as Go does for a struct."""
+    """`fields`: the names of the data; another name is rejected, as Go does for a struct."""
     if len(text) > TEXT_MOST:
         raise BadTemplate(f"the template is longer than {TEXT_MOST >> 10} KiB")
     return GoTemplate(_Parser(list(_pieces(text)), fields).parse())
@@ -135,7 +135,7 @@ class _Token:
     kind: str
     text: str
     spaced: bool
-    """Whether space stands before it: `.A .B` are two operands, `.A.B` is one."""
+    """Whether it follows a space: `.A .B` are two operands, `.A.B` is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +172,14 @@ def _pieces(text: str) -> Iterator[_Piece]:
 
 
 def _action_end(text: str, at: int, line: int) -> int:
-    """Of the `}}` that is outside of strings and comments."""
+    """The position of the `}}` outside of strings and comments."""
     comment = re.compile(r"\s*/\*.*?\*/\s*-?(?=\}\})", re.DOTALL).match(text, at)
     if comment:
         return comment.end()
     for found in re.compile(r'"(?:[^"\\\n]|\\.)*"|`[^`]*`|\}\}').finditer(text, at):
         if found[0] == "}}":
             return found.start()
-    raise BadTemplate(f"line {line}: an action is opened with {{{{ and never closed")
+    raise BadTemplate(f"line {line}: the action {{{{ is not closed")
 
 
 def _tokens(content: str, line: int) -> Iterator[_Token]:
@@ -188,7 +188,7 @@ def _tokens(content: str, line: int) -> Iterator[_Token]:
     while at < end:
         found = _TOKEN.match(content, at)
         if found is None or found.end() == at:
-            raise BadTemplate(f"line {line}: cannot read {content[at:].strip()[:40]!r}")
+            raise BadTemplate(f"line {line}: cannot parse {content[at:].strip()[:40]!r}")
         kind = found.lastgroup or ""
         yield _Token(kind, found[kind], found.start(kind) > at)
         at = found.end()
@@ -212,7 +212,7 @@ class _Parser:
     def parse(self) -> tuple[Node, ...]:
         nodes, ended = self._nodes()
         if ended:
-            raise BadTemplate(f"line {self._line}: {ended!r} without a beginning")
+            raise BadTemplate(f"line {self._line}: {ended!r} without a block")
         return nodes
 
     def _nodes(self) -> tuple[tuple[Node, ...], str]:
@@ -268,7 +268,7 @@ class _Parser:
             if self._tokens:
                 following = self._tokens.pop(0).text
                 if following != word or word == "range":
-                    raise BadTemplate(f"line {self._line}: `else {following}` is not a way to go on")
+                    raise BadTemplate(f"line {self._line}: `else {following}` is not valid")
                 otherwise = (self._block(following),)
                 return _BLOCKS[word](pipeline, then, otherwise)
             otherwise, ended = self._nodes()
@@ -289,7 +289,7 @@ class _Parser:
             self._tokens.pop(0)
             command = self._command()
             if not isinstance(command, Call):
-                raise BadTemplate(f"line {self._line}: only a function can stand behind a |")
+                raise BadTemplate(f"line {self._line}: only a function can follow a |")
             commands.append(command)
         return Pipeline(tuple(commands), declares, assigns)
 
@@ -311,7 +311,7 @@ class _Parser:
 
     def _check_variable(self, name: str) -> None:
         if name not in self._variables:
-            raise BadTemplate(f"line {self._line}: the variable {name} was never declared")
+            raise BadTemplate(f"line {self._line}: the variable {name} is not declared")
 
     def _command(self) -> Operand | Call:
         if self._tokens and self._tokens[0].kind == "word" and self._tokens[0].text not in _CONSTANTS:
@@ -329,7 +329,7 @@ class _Parser:
 
     def _operand(self) -> Operand:
         if not self._tokens:
-            raise BadTemplate(f"line {self._line}: something is missing")
+            raise BadTemplate(f"line {self._line}: an operand is missing")
         token = self._tokens.pop(0)
         match token.kind:
             case "string" | "char" | "number":
@@ -349,7 +349,7 @@ class _Parser:
             case "open":
                 inner = self._pipeline()
                 if not self._tokens or self._tokens.pop(0).kind != "close":
-                    raise BadTemplate(f"line {self._line}: a ( is never closed")
+                    raise BadTemplate(f"line {self._line}: a ( is not closed")
                 return self._with_path(inner, at_root=False)
             case _:
                 raise BadTemplate(f"line {self._line}: unexpected {token.text!r}")
@@ -360,7 +360,7 @@ class _Parser:
             path.append(self._tokens.pop(0).text[1:])
         if path and at_root and self._fields is not None and path[0] not in self._fields:
             known = ", ".join(sorted(self._fields))
-            raise BadTemplate(f"line {self._line}: there is no field {path[0]!r} here; there are {known}")
+            raise BadTemplate(f"line {self._line}: there is no field {path[0]!r}; the fields are {known}")
         return FieldOf(base, tuple(path)) if path else base
 
 
@@ -390,7 +390,7 @@ class _Continue(Exception):
 
 
 class _Run:
-    """One rendering. Bounded: a range over what a caller sent must not grow without end."""
+    """One rendering. Its output is bounded, because it depends on the request."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._scopes: list[dict[str, Any]] = [{"$": data}]
@@ -409,7 +409,7 @@ class _Run:
         for node in nodes:
             self._steps += 1
             if self._steps > STEPS_MOST or self._size > OUTPUT_MOST:
-                raise BadTemplate("the template makes a prompt that is too large")
+                raise BadTemplate("the rendered prompt is too large")
             self._node(node, dot)
 
     def _node(self, node: Node, dot: Any) -> None:
@@ -485,7 +485,7 @@ class _Run:
             if name in scope:
                 scope[name] = value
                 return
-        raise BadTemplate(f"the variable {name} was never declared")
+        raise BadTemplate(f"the variable {name} is not declared")
 
     def _call(self, call: Call, dot: Any, piped: list[Any]) -> Any:
         if call.function in ("and", "or"):
@@ -496,7 +496,7 @@ class _Run:
         except GoFault:
             raise
         except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError, AttributeError) as fault:
-            raise GoFault(f"{call.function} cannot take what it was given") from fault
+            raise GoFault(f"{call.function} has an argument of the wrong type") from fault
 
     def _short_circuit(self, call: Call, dot: Any, piped: list[Any]) -> Any:
         value: Any = None
@@ -516,12 +516,12 @@ class _Run:
                 for scope in reversed(self._scopes):
                     if name in scope:
                         return scope[name]
-                raise BadTemplate(f"the variable {name} was never declared")
+                raise BadTemplate(f"the variable {name} is not declared")
             case FieldOf(base, path):
                 value = self._operand(base, dot)
                 for name in path:
                     if value is None:
-                        raise GoFault(f"nothing has a field {name}")
+                        raise GoFault(f"nil has no field {name}")
                     if not isinstance(value, Mapping):
                         raise GoFault(f"{format_value(value)[:40]!r} has no field {name}")
                     value = value.get(name)
@@ -543,4 +543,4 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
         if value > STEPS_MOST:
             raise GoFault("the range is too long")
         return [(at, at) for at in range(value)]
-    raise GoFault(f"there is no range over {format_value(value)[:40]!r}")
+    raise GoFault(f"cannot range over {format_value(value)[:40]!r}")

@@ -1,4 +1,4 @@
-"""The functions of Go's templates, and those of sprig that prompts use. None reads anything but its arguments."""
+"""The functions of Go's templates, and those of sprig that prompts use. They depend on their arguments only."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,20 +8,20 @@ TEXT_MOST = 4 << 20
 
 
 class GoFault(Exception):
-    """Where Go would stop rendering."""
+    """An error at which Go would stop rendering."""
 
 
 class GoStruct(dict[str, Any]):
-    """Has its fields by their Go names, and in JSON by the same in lower case, as the tags of LocalAI's structs are."""
+    """Fields by their Go names; in JSON the names are in lower case, like the tags of LocalAI's structs."""
 
 
 def is_true(value: Any) -> bool:
-    """Go's truth: empty texts, lists and maps, zero, false and nothing are false."""
+    """Truth in Go: empty texts, lists and maps, zero, false and nil are false."""
     return bool(value)
 
 
 def format_value(value: Any) -> str:
-    """As Go's `fmt` prints it with %v."""
+    """As Go's `fmt` formats it with %v."""
     if value is None:
         return "<no value>"
     if isinstance(value, bool):
@@ -109,7 +109,7 @@ def _same_kind(first: Any, other: Any) -> bool:
 
 def _less(first: Any, other: Any) -> bool:
     if not _same_kind(first, other) or isinstance(first, bool):
-        raise GoFault("these cannot be put in order")
+        raise GoFault("these values cannot be ordered")
     return bool(first < other)
 
 
@@ -138,7 +138,7 @@ def _format_verb(verb: str, flags: str, rest: list[Any]) -> str:
     if not rest:
         return f"%!{verb}(MISSING)"
     if any(int(part) > 10_000 for part in flags.strip("-+ #").split(".") if part.isdigit()):
-        raise GoFault("printf cannot make a text that wide")
+        raise GoFault("printf: the width is too large")
     value = rest.pop(0)
     match verb:
         case "s" | "v":
@@ -154,11 +154,11 @@ def _format_verb(verb: str, flags: str, rest: list[Any]) -> str:
         case "x" if isinstance(value, int):
             return f"%{flags}x" % value
         case _:
-            raise GoFault(f"printf cannot write {format_value(value)[:40]!r} with %{verb}")
+            raise GoFault(f"printf cannot format {format_value(value)[:40]!r} with %{verb}")
 
 
 def _print(*values: Any) -> str:
-    """Go puts a space between two operands when neither is a text."""
+    """Go adds a space between two operands when neither is a text."""
     out = ""
     for at, value in enumerate(values):
         if at and not isinstance(value, str) and not isinstance(values[at - 1], str):
@@ -228,7 +228,7 @@ def _divide(first: Any, *others: Any) -> int:
     for other in others:
         divisor = _whole(other)
         if divisor == 0:
-            raise GoFault("a division by zero")
+            raise GoFault("division by zero")
         result = int(result / divisor)
     return result
 
@@ -277,7 +277,7 @@ def _has(item: Any, items: Any) -> bool:
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    # Go's own; `and` and `or` stop early and so are no plain functions.
+    # Built into Go. `and` and `or` are not here: they do not evaluate all arguments.
     "and": lambda *values: values,
     "or": lambda *values: values,
     "not": lambda value: not is_true(value),

@@ -1,12 +1,12 @@
-"""HTTP's chunked coding, as far as it can be told without reading it from the beginning."""
+"""HTTP's chunked coding: what can be recognised without parsing it from the beginning."""
 
 SIZE_LINE_MOST_BYTES = 10
 
 
 def are_whole_chunks(data: bytes) -> bool:
-    """Whether `data`, which begins where a chunk begins, is some whole chunks in their plainest form and nothing else.
+    """Whether `data`, which begins with a chunk, consists of whole chunks in their simplest form.
 
-    The empty chunk that ends a message is not one of them, nor is one with an extension."""
+    The empty chunk at the end of a message does not count, nor does a chunk with an extension."""
     at, end = 0, len(data)
     while at < end:
         line_end = data.find(b"\r\n", at, at + SIZE_LINE_MOST_BYTES)

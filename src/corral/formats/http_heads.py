@@ -1,7 +1,7 @@
-"""HTTP heads that come again, byte for byte but for their content length.
+"""HTTP heads that are repeated byte for byte, except for their content length.
 
-Who speaks HTTP on a lasting connection mostly repeats himself. A head that was parsed and understood once need not be
-parsed again: equal bytes mean the same. Only the digits of the content length may differ, and they are read anew.
+A client on a persistent connection mostly sends the same head again. Equal bytes have the same meaning, so a head that
+was parsed once is not parsed again. Only the digits of the content length may differ, and they are read each time.
 """
 
 from typing import Generic, TypeVar
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 _FIELD = b"\r\ncontent-length:"
 DIGITS_MOST = 12
-# Heads that never come again (a request id in each) are not worth remembering.
+# Heads that are never repeated (with a request id in each) are not remembered.
 MISSES_MOST = 8
 NOT_LEARNED = 1 << 62
 
@@ -23,7 +23,7 @@ class RepeatedHead(Generic[T]):
         self._suffix = b""
         self._at = 0
         self._beside_body = NOT_LEARNED
-        """The length of the head, with as many digits as the latest one had."""
+        """The length of the head when its content length has as many digits as the last one."""
         self._misses = 0
         self.value: T | None = None
 
@@ -31,7 +31,7 @@ class RepeatedHead(Generic[T]):
         """The body, if `data` is exactly one message with the remembered head."""
         beside = self._beside_body
         length = len(data) - beside
-        # The head as it must be, in one comparison.
+        # The whole head in one comparison.
         if length >= 0 and data[:beside] == b"%b%d%b" % (self._prefix, length, self._suffix):
             if self._misses:
                 self._misses = 0
@@ -54,7 +54,7 @@ class RepeatedHead(Generic[T]):
         return data[body_at:]
 
     def learn(self, data: bytes, value: T) -> None:
-        """`data` was parsed as exactly one message, and `value` is what its head means."""
+        """Remembers the head of `data`, which was parsed as exactly one message. `value`: the parsed head."""
         if self._misses > MISSES_MOST:
             self._at = 0
             self._beside_body = NOT_LEARNED

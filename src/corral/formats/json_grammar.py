@@ -1,7 +1,8 @@
-"""Grammars (GBNF) that let a model write nothing but JSON: any object, or what a JSON schema describes.
+"""Grammars (GBNF) that restrict the output of a model to JSON: any object, or what a JSON schema describes.
 
-What a schema says about the shape of a value is kept: types, properties, items, choices, constants, references. What it
-says about a value's size or text (`minimum`, `pattern`, `format`) is not. What no grammar can tell is refused by name.
+The grammar follows what a schema says about the shape of a value: types, properties, items, choices, constants and
+references. Constraints on size or text (`minimum`, `pattern`, `format`) are ignored. Keywords that no grammar can
+express are rejected by name.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any
 DEPTH_MOST = 64
 RULES_MOST = 2000
 ITEMS_MOST = 100
-"""A longer list's bounds are left open: engines repeat a rule only so often."""
+"""Bounds of longer lists are ignored: engines limit how often a rule can be repeated."""
 _REFUSED = ("not", "if", "patternProperties", "dependentSchemas", "prefixItems", "$dynamicRef")
 _PLAIN = {"string": "string", "number": "number", "integer": "integer", "boolean": "boolean", "null": '"null"'}
 _COMMA = 'ws "," ws'
@@ -59,7 +60,7 @@ class _Rules:
         return name
 
     def of(self, schema: Any, depth: int) -> str:
-        """What stands for a value of this schema in another rule."""
+        """The name that stands for a value of this schema in another rule."""
         if depth > DEPTH_MOST:
             raise BadSchema("the JSON schema is nested too deeply")
         if schema is True or schema == {}:
@@ -68,7 +69,7 @@ class _Rules:
             raise BadSchema("each part of the JSON schema must be an object")
         for word in _REFUSED:
             if word in schema:
-                raise BadSchema(f"a JSON schema with {word!r} cannot be kept to by this backend")
+                raise BadSchema(f"a JSON schema with {word!r} is not supported by this backend")
         if "$ref" in schema:
             return self._reference(schema["$ref"], depth)
         if "const" in schema:
@@ -79,7 +80,7 @@ class _Rules:
             if word in schema:
                 parts = _listed(schema, word)
                 if word == "allOf" and len(parts) > 1:
-                    raise BadSchema("a JSON schema with 'allOf' of several cannot be kept to by this backend")
+                    raise BadSchema("a JSON schema with 'allOf' of several is not supported by this backend")
                 return self._one_of([self.of(part, depth + 1) for part in parts])
         return self._of_type(schema, schema.get("type"), depth)
 
@@ -98,13 +99,13 @@ class _Rules:
 
     def _one_of(self, choices: Sequence[str]) -> str:
         if not choices:
-            raise BadSchema("a JSON schema that offers no choice cannot be met")
+            raise BadSchema("a JSON schema with an empty choice cannot be satisfied")
         return choices[0] if len(choices) == 1 else self._add(" | ".join(choices))
 
     def _reference(self, reference: Any, depth: int) -> str:
-        """A schema may hold itself, so its name is there before it is."""
+        """A schema may refer to itself, so its name is registered before it is expanded."""
         if not isinstance(reference, str) or not reference.startswith("#"):
-            raise BadSchema("a JSON schema may refer to parts of itself (#/$defs/...) only")
+            raise BadSchema("a JSON schema can refer only to its own parts (#/$defs/...)")
         known = self._by_reference.get(reference)
         if known is not None:
             return known
@@ -117,7 +118,7 @@ class _Rules:
         name = self._by_reference[reference] = self._name()
         self.bodies[name] = self.of(found, depth + 1)
         if self.bodies[name] == name:
-            raise BadSchema(f"{reference[:80]!r} of the JSON schema refers to nothing but itself")
+            raise BadSchema(f"{reference[:80]!r} of the JSON schema refers only to itself")
         return name
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> str:
@@ -142,18 +143,18 @@ class _Rules:
         }
         required = [pair for name, pair in pairs.items() if name in needed]
         optional = [pair for name, pair in pairs.items() if name not in needed]
-        rests = self._rests(optional)
+        tails = self._tails(optional)
         if required:
-            return self._add(f'"{{" ws {f" {_COMMA} ".join(required)} {rests[0]} ws "}}"')
-        firsts = " | ".join(f"{pair} {rest}" for pair, rest in zip(optional, rests[1:], strict=True))
+            return self._add(f'"{{" ws {f" {_COMMA} ".join(required)} {tails[0]} ws "}}"')
+        firsts = " | ".join(f"{pair} {rest}" for pair, rest in zip(optional, tails[1:], strict=True))
         return self._add(f'"{{" ws ({firsts})? ws "}}"')
 
-    def _rests(self, optional: Sequence[str]) -> list[str]:
-        """For each place in the list what may follow from there on: every one of them, or not."""
-        rests = ['""']
+    def _tails(self, optional: Sequence[str]) -> list[str]:
+        """For each position in the list: what may follow, with each optional item present or not."""
+        tails = ['""']
         for pair in reversed(optional):
-            rests.append(self._add(f"({_COMMA} {pair})? {rests[-1]}"))
-        return rests[::-1]
+            tails.append(self._add(f"({_COMMA} {pair})? {tails[-1]}"))
+        return tails[::-1]
 
     def _map(self, schema: Mapping[str, Any], depth: int) -> str:
         values = schema.get("additionalProperties", True)
@@ -177,6 +178,6 @@ def _bound(schema: Mapping[str, Any], word: str) -> int | None:
 
 
 def _literal(value: Any) -> str:
-    """The value's JSON as a text of the grammar, whose own marks are escaped once more."""
+    """The JSON of the value as a literal of the grammar, escaped once more."""
     text = json.dumps(value, ensure_ascii=False)
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

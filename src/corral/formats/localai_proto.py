@@ -1,4 +1,4 @@
-"""LocalAI's `backend.proto`, the messages Corral sends and reads."""
+"""The messages of LocalAI's `backend.proto` that Corral uses."""
 
 from corral.formats.protobuf import message, schema
 

@@ -1,7 +1,7 @@
-"""Protocol Buffers' wire format, as much of it as a known message needs: no generated code, no registry of types.
+"""The wire format of Protocol Buffers, for messages with a known schema: no generated code, no type registry.
 
-A `Schema` says what each field number of a message is. Values are plain: a message is a dict by field name, without the
-fields that have their default; unknown fields are skipped, as every reader of the format must.
+A `Schema` describes each field number of a message. A message is a dict by field name, without fields that have their
+default value. Unknown fields are skipped, as the format requires.
 """
 
 import struct
@@ -18,7 +18,7 @@ _UNSIGNED = ("uint32", "uint64")
 
 
 class BadMessage(Exception):
-    """Bytes that are no such message, or a value that its field cannot hold."""
+    """Bytes that are not such a message, or a value that does not fit its field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _encode_field(out: bytearray, field: Field, value: Any) -> None:
             entry = _TEXT_ENTRY.encode({"key": key, "value": text})
             _put(out, field.number, _LENGTH, entry)
     elif not field.repeated:
-        # A default is not sent, but one inside a list is an item like any other.
+        # A default is not sent, except as an item of a list.
         if value or isinstance(field.kind, Schema):
             _put(out, field.number, field.wire, _scalar(field, value))
     elif field.wire == _LENGTH:
@@ -147,7 +147,7 @@ def _read_fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
         elif wire in (_FIXED64, _FIXED32):
             size = 8 if wire == _FIXED64 else 4
         else:
-            raise BadMessage(f"a field has the kind {wire}, which there is not")
+            raise BadMessage(f"a field has the unknown wire type {wire}")
         if at + size > len(data):
             raise BadMessage("the message ends in the middle of a field")
         yield number, wire, data[at : at + size]
@@ -184,7 +184,7 @@ def _unpack(field: Field, data: bytes) -> Iterator[Any]:
     if field.wire in (_FIXED32, _FIXED64):
         size = 4 if field.wire == _FIXED32 else 8
         if len(data) % size:
-            raise BadMessage(f"{field.name} holds no whole number of values")
+            raise BadMessage(f"{field.name} ends in the middle of a value")
         yield from struct.unpack(f"<{len(data) // size}{'f' if size == 4 else 'd'}", data)
         return
     at = 0
@@ -195,7 +195,7 @@ def _unpack(field: Field, data: bytes) -> Iterator[Any]:
 
 def _decode_scalar(field: Field, wire: int, value: Any) -> Any:
     if wire != field.wire:
-        raise BadMessage(f"{field.name} has the wrong kind")
+        raise BadMessage(f"{field.name} has the wrong wire type")
     match field.kind:
         case Schema() as schema:
             return schema.decode(value)
@@ -235,5 +235,5 @@ def _field(name: str, given: str | Field) -> Field:
         return Field(int(number), name, "string", text_map=True)
     kind: Any = words[-1]
     if kind not in _ENCODERS:
-        raise BadMessage(f"{name}: there is no kind {kind}")
+        raise BadMessage(f"{name}: unknown kind {kind}")
     return Field(int(number), name, kind, words[0] == "repeated")

@@ -1,25 +1,55 @@
-"""What one more replica of a model brings to a node's disk."""
+"""What one more replica of a model needs, read from a real store."""
 
 from collections.abc import Iterable
 
 import pytest
 
-from corral.controller.loads.needs import Needs
+from corral.controller.loads.needs import find_need
+from corral.controller.loads.ports import LoadServices
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import Observation, ObservedBackend
 from corral.core.replicas.placement import Need
 from corral.store.stores import Stores
-from sim.world import Builds
-from store.serving.test_replicas import TINY, add_nodes, make_node, nobody
+from corral.system import SystemClock
+from sim.world import Builds, NoPeers, NoTraffic
+from store.serving.test_replicas import IDS, TINY, add_nodes, make_node, nobody
 
 OTHER_WEIGHTS = TINY.replace("tiny.gguf", "other.gguf")
 MORE_WEIGHTS = TINY + "mmproj: pictures.gguf\n"
 DOWNLOAD = "download_files: [{filename: tiny.gguf, uri: 'https://files.test/tiny.gguf', sha256: %s}]\n"
 
 
+class NoBus:
+    connected = False
+
+    async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes:
+        raise AssertionError(f"reading a need sends no request, not even {subject}")
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        raise AssertionError(f"reading a need publishes nothing, not even {subject}")
+
+
+async def nothing(*_: object) -> None:
+    """Nothing is stopped and nobody is notified."""
+
+
 async def find(stores: Stores) -> Need:
+    services = LoadServices(
+        stores=stores,
+        bus=NoBus(),
+        builds=Builds(),
+        peers=NoPeers(),
+        traffic=NoTraffic(),
+        grpc=None,
+        stager=None,
+        shared_models=False,
+        stop_replicas=nothing,
+        hint=nothing,
+        clock=SystemClock(),
+        ids=IDS,
+    )
     fleet = await stores.replicas.read_fleet(nobody)
-    return await Needs(stores, Builds(), shared_models=False).find(await stores.models.read("tiny"), fleet)
+    return await find_need(services, await stores.models.read("tiny"), fleet)
 
 
 async def has(stores: Stores, node: str, backends: Iterable[str]) -> None:

@@ -57,7 +57,7 @@ def test_pick_nodes(target: Target, expected: list[str]) -> None:
     [
         ("nobody", NotFound, "there is no node"),
         ("agent", InvalidInput, "runs no backends"),
-        ("pending", InvalidInput, "waits for approval"),
+        ("pending", InvalidInput, "is waiting for approval"),
     ],
 )
 def test_a_named_node_that_cannot_be_asked_is_an_error(name: str, error: type[Exception], words: str) -> None:

@@ -94,9 +94,9 @@ def test_what_is_not_set_is_not_invented() -> None:
         ("name: a\nparameters: {model: /etc/shadow}", "within the models directory"),
         ("name: a\nmmproj: a/../../b", "within the models directory"),
         ("name: a\nlora_adapters: [ok, ~/x]", "within the models directory"),
-        ("name: a/../b", "cannot be a model's"),
-        ("name: 'a#1'", "cannot be a model's"),
-        ('name: "a\\nb"', "cannot be a model's"),
+        ("name: a/../b", "is not a valid model name"),
+        ("name: 'a#1'", "is not a valid model name"),
+        ('name: "a\\nb"', "is not a valid model name"),
         ("name: a\nbackend: 'rm -rf'", "not a backend's name"),
         ("name: a\naliases: [a]", "an alias of itself"),
         ("name: a\nalias: a", "an alias of itself"),
@@ -108,7 +108,7 @@ def test_what_is_not_set_is_not_invented() -> None:
         ("name: a\ndownload_files: [{filename: ../x, uri: 'https://h/x'}]", "within the models directory"),
         ("name: a\ndownload_files: [{filename: x}]", "no uri"),
         ("name: a\ndownload_files: [{filename: x, uri: 'https://h/x', sha256: abc}]", "64 hexadecimal digits"),
-        ("name: a\nblob: !!binary aGk=", "a bytes, which has no place"),
+        ("name: a\nblob: !!binary aGk=", "a value of the type bytes"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, said: str) -> None:

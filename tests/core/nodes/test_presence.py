@@ -32,7 +32,7 @@ def evidence(
     others: bool = True,
 ) -> Evidence:
     return Evidence(
-        beat_silence_s=silence,
+        heartbeat_silence_s=silence,
         listened_s=listened,
         expected_on_bus=on_bus,
         bus_answered=answered,

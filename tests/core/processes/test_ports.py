@@ -63,7 +63,7 @@ def test_exhaustion_says_what_holds_the_ports_and_what_to_do() -> None:
     problem = pool.exhausted(now_s=2, foreign=1)
     assert isinstance(problem, NoPortLeft)
     assert problem.retryable
-    assert "5-7: 1 in use, 1 resting after use, 1 held by other programs" in str(problem)
+    assert "5-7: 1 in use, 1 in quarantine, 1 held by other programs" in str(problem)
     assert "CORRAL_BACKEND_PORTS" in str(problem)
 
 

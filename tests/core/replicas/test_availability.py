@@ -1,18 +1,26 @@
-"""Whether requests may go to a ready replica, by what its node last told; and what to do when they find none."""
+"""Whether a ready replica can serve, by what its node last reported; and what a request without a replica does."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
 import pytest
 
-from corral.core.nodes.node import Node, NodeId, NodeType
+from corral.core.nodes.node import LEAVE_GRACE_MS, Node, NodeId, NodeType
 from corral.core.nodes.observed import ObservedProcess, ProcessTable
 from corral.core.nodes.presence import Presence
-from corral.core.replicas.availability import Availability, ClusterSnapshot, judge_availability, pick_routed
-from corral.core.replicas.on_demand import OnDemandPlan, plan_on_demand
+from corral.core.replicas.availability import (
+    SETTLED_AFTER_MS,
+    Availability,
+    AvailabilityVerdict,
+    ClusterSnapshot,
+    is_another,
+    judge_availability,
+    pick_routed,
+)
 from corral.core.replicas.replica import Replica, ReplicaState
-from corral.core.replicas.scaling import Scheduling
 
+SERVES, RETURNING, OFFLINE, LOST = Availability
 NOW = 1_000_000
 ROW = Replica(
     id="r",
@@ -26,6 +34,7 @@ ROW = Replica(
     pid=7,
     ready_at=NOW - 60_000,
 )
+FRESH = replace(ROW, ready_at=NOW - 1)
 
 
 def node(name: str = "n", **changes: object) -> Node:
@@ -53,83 +62,131 @@ RESTARTED = node(epoch=4)
 
 
 @pytest.mark.parametrize(
-    ("row", "where", "told", "expected"),
+    ("row", "where", "reported", "expected"),
     [
-        pytest.param(ROW, node(), table("ready"), Availability.SERVES, id="it-runs"),
-        pytest.param(ROW, node(), None, Availability.SERVES, id="loaded-by-the-worker-that-is-there"),
+        pytest.param(ROW, node(), table("ready"), SERVES, id="a-ready-process-serves"),
+        pytest.param(ROW, node(), None, SERVES, id="without-a-report-the-load-of-this-worker-run-is-trusted"),
+        pytest.param(ROW, node(drain_requested=True), table("ready"), SERVES, id="a-draining-node-serves-on"),
+        pytest.param(ROW, RESTARTED, None, RETURNING, id="a-restarted-worker-has-not-reported-yet"),
+        pytest.param(ROW, RESTARTED, table("ready"), RETURNING, id="a-report-of-the-previous-worker-run-is-outdated"),
+        pytest.param(ROW, RESTARTED, table("ready", epoch=4), SERVES, id="a-restarted-worker-adopted-the-process"),
+        pytest.param(ROW, RESTARTED, table("starting", epoch=4), RETURNING, id="a-restarted-worker-starts-it-again"),
+        pytest.param(ROW, RESTARTED, table(epoch=4), LOST, id="a-restarted-worker-does-not-have-it"),
+        pytest.param(ROW, node(), table("backing_off"), RETURNING, id="a-crashed-process-will-restart"),
+        pytest.param(ROW, node(), table("starting"), RETURNING, id="a-restarting-process-does-not-serve-yet"),
+        pytest.param(ROW, node(), table("ready", pid=8), RETURNING, id="another-process-has-another-token"),
+        pytest.param(ROW, node(), table("ready", pid=None), SERVES, id="an-unknown-pid-is-not-another-process"),
+        pytest.param(replace(ROW, pid=None), node(), table("ready"), SERVES, id="nor-is-one-the-row-does-not-know"),
+        pytest.param(ROW, node(), table("failed"), LOST, id="a-process-with-exhausted-restarts-is-lost"),
+        pytest.param(ROW, node(), table("stopped"), LOST, id="a-stopped-process-is-lost"),
+        pytest.param(ROW, node(), table(), LOST, id="a-process-that-is-not-reported-is-lost"),
+        pytest.param(replace(ROW, process_key="m#1"), node(), table("ready"), LOST, id="another-slot-is-not-this-one"),
+        pytest.param(FRESH, node(), table(), SERVES, id="a-report-from-before-it-was-ready-does-not-list-it"),
+        pytest.param(FRESH, node(), table("starting"), SERVES, id="or-lists-it-as-starting"),
+        pytest.param(FRESH, node(), table("failed"), LOST, id="a-reported-failure-counts-at-once"),
+        pytest.param(FRESH, node(), table("backing_off"), RETURNING, id="and-so-does-a-reported-crash"),
         pytest.param(
-            ROW, node(drain_requested=True), table("ready"), Availability.SERVES, id="drained-by-hand-it-serves-on"
-        ),
-        pytest.param(ROW, RESTARTED, None, Availability.RETURNING, id="a-new-worker-has-told-nothing-yet"),
-        pytest.param(ROW, RESTARTED, table("ready"), Availability.RETURNING, id="what-the-worker-before-told-is-old"),
-        pytest.param(ROW, RESTARTED, table("ready", epoch=4), Availability.SERVES, id="the-new-worker-has-kept-it"),
-        pytest.param(ROW, RESTARTED, table("starting", epoch=4), Availability.RETURNING, id="the-new-worker-starts-it"),
-        pytest.param(ROW, RESTARTED, table(epoch=4), Availability.LOST, id="the-new-worker-does-not-have-it"),
-        pytest.param(ROW, node(), table("backing_off"), Availability.RETURNING, id="it-crashed-and-is-started-again"),
-        pytest.param(
-            ROW, node(), table("ready", pid=8), Availability.RETURNING, id="another-process-with-another-token"
-        ),
-        pytest.param(ROW, node(), table("ready", pid=None), Availability.SERVES, id="who-tells-no-pid-is-believed"),
-        pytest.param(ROW, node(), table("failed"), Availability.LOST, id="it-was-given-up"),
-        pytest.param(ROW, node(), table(), Availability.LOST, id="it-is-not-there"),
-        pytest.param(
-            replace(ROW, ready_at=NOW - 1), node(), table(), Availability.SERVES, id="the-report-is-on-its-way"
+            replace(ROW, ready_at=NOW - SETTLED_AFTER_MS), node(), table(), LOST, id="the-grace-ends-after-five-seconds"
         ),
         pytest.param(
-            replace(ROW, ready_at=NOW - 1),
-            node(),
-            table("starting"),
-            Availability.SERVES,
-            id="so-is-the-one-of-its-start",
+            replace(ROW, ready_at=None), node(), table(), LOST, id="without-a-time-of-readiness-there-is-no-grace"
         ),
-        pytest.param(replace(ROW, ready_at=NOW - 1), node(), table("failed"), Availability.LOST, id="a-word-is-a-word"),
-        pytest.param(ROW, node(key_hash=None, epoch=9), None, Availability.SERVES, id="localai-tells-no-epochs"),
-        pytest.param(ROW, node(presence=Presence.SUSPECT), table("ready"), Availability.AWAY, id="silent"),
-        pytest.param(ROW, node(presence=Presence.GONE), table("ready"), Availability.AWAY, id="gone"),
+        pytest.param(ROW, node(key_hash=None, epoch=9), None, SERVES, id="a-localai-worker-reports-no-epochs"),
+        pytest.param(ROW, node(key_hash=None), table(), SERVES, id="nor-are-its-process-tables-used"),
+        pytest.param(
+            ROW, node(key_hash=None, presence=Presence.GONE), None, OFFLINE, id="an-offline-localai-worker-is-offline"
+        ),
+        pytest.param(ROW, node(presence=Presence.SUSPECT), table("ready"), OFFLINE, id="an-unhealthy-node-is-offline"),
+        pytest.param(ROW, node(presence=Presence.GONE), table("ready"), OFFLINE, id="an-offline-node-is-offline"),
+        pytest.param(
+            ROW, node(presence=Presence.LEFT, presence_since=NOW - 1), None, RETURNING, id="a-worker-just-left"
+        ),
         pytest.param(
             ROW,
-            node(presence=Presence.LEFT, presence_since=NOW - 1),
+            node(presence=Presence.LEFT, presence_since=NOW - LEAVE_GRACE_MS),
             None,
-            Availability.RETURNING,
-            id="it-has-just-left",
+            OFFLINE,
+            id="a-worker-left-and-its-grace-is-over",
         ),
-        pytest.param(ROW, node(presence=Presence.LEFT), None, Availability.AWAY, id="it-left-long-ago"),
         pytest.param(
             ROW,
             node(presence=Presence.JOINING, presence_since=NOW - 1, epoch=4),
             None,
-            Availability.RETURNING,
-            id="joining",
+            RETURNING,
+            id="a-worker-is-rejoining",
+        ),
+        pytest.param(
+            ROW,
+            node(presence=Presence.JOINING, presence_since=NOW - 1, approved=False),
+            None,
+            OFFLINE,
+            id="a-node-that-rejoins-without-approval-is-offline",
         ),
         pytest.param(
             ROW,
             node(presence=Presence.JOINING, changed_at=NOW, epoch=4),
             None,
-            Availability.AWAY,
-            id="joining-for-ever",
+            OFFLINE,
+            id="a-worker-that-never-finishes-joining-is-offline",
         ),
         pytest.param(
-            ROW, node(worker_draining=True, drain_since=NOW - 1), None, Availability.RETURNING, id="its-worker-stops"
+            ROW, node(worker_draining=True, drain_since=NOW - 1), None, RETURNING, id="a-worker-is-shutting-down"
         ),
         pytest.param(
             ROW,
             node(worker_draining=True, drain_since=0, changed_at=NOW),
             None,
-            Availability.AWAY,
-            id="it-stops-for-ever",
+            OFFLINE,
+            id="a-worker-that-never-finishes-its-shutdown-is-offline",
         ),
-        pytest.param(ROW, node(approved=False), table("ready"), Availability.AWAY, id="not-approved-any-more"),
-        pytest.param(ROW, None, None, Availability.AWAY, id="removed"),
+        pytest.param(ROW, node(approved=False), table("ready"), OFFLINE, id="a-node-without-approval-is-offline"),
+        pytest.param(ROW, None, None, OFFLINE, id="a-removed-node-is-offline"),
     ],
 )
-def test_where_a_replica_stands(
-    row: Replica, where: Node | None, told: ProcessTable | None, expected: Availability
+def test_availability(row: Replica, where: Node | None, reported: ProcessTable | None, expected: Availability) -> None:
+    verdict = judge_availability(row, where, reported, now_ms=NOW)
+    assert verdict.availability is expected
+    assert bool(verdict.why) == (expected is not SERVES), "only a replica that does not serve has a reason"
+
+
+@pytest.mark.parametrize(
+    ("where", "reported", "why"),
+    [
+        pytest.param(None, None, "its node was removed", id="removed"),
+        pytest.param(node(presence=Presence.SUSPECT), None, "n is unhealthy", id="unhealthy"),
+        pytest.param(node(presence=Presence.GONE), None, "n is offline", id="offline"),
+        pytest.param(
+            node(presence=Presence.LEFT, presence_since=NOW), None, "n has just left and may return soon", id="left"
+        ),
+        pytest.param(node(presence=Presence.JOINING, presence_since=NOW), None, "n is rejoining", id="rejoining"),
+        pytest.param(RESTARTED, None, "n has not reported its processes yet", id="not-reported"),
+        pytest.param(node(), table(), "n no longer runs it", id="lost"),
+        pytest.param(node(), table("backing_off"), "its process on n is restarting", id="restarting"),
+        pytest.param(node(), table("ready", pid=8), "its process on n was restarted", id="restarted"),
+    ],
+)
+def test_the_reason_names_the_node_and_what_happened(
+    where: Node | None, reported: ProcessTable | None, why: str
 ) -> None:
-    assert judge_availability(row, where, told, now_ms=NOW).standing is expected
+    assert judge_availability(ROW, where, reported, now_ms=NOW).why == why
 
 
-def around(*nodes: Node, told: ProcessTable | None = None) -> ClusterSnapshot:
-    tables = {node.id: told for node in nodes} if told is not None else {}
+@pytest.mark.parametrize(
+    ("row_pid", "process_pid", "expected"),
+    [
+        pytest.param(7, 7, False, id="the-same-pid-is-the-same-process"),
+        pytest.param(7, 8, True, id="another-pid-is-another-process"),
+        pytest.param(None, 8, False, id="a-row-without-a-pid-cannot-tell"),
+        pytest.param(7, None, False, id="a-report-without-a-pid-cannot-tell"),
+    ],
+)
+def test_another_process_behind_the_same_key(row_pid: int | None, process_pid: int | None, expected: bool) -> None:
+    [process] = table("ready", pid=process_pid).processes
+    assert is_another(replace(ROW, pid=row_pid), process) is expected
+
+
+def snapshot(*nodes: Node, reported: ProcessTable | None = None) -> ClusterSnapshot:
+    tables = {node.id: reported for node in nodes} if reported is not None else {}
     return ClusterSnapshot(nodes={node.id: node for node in nodes}, tables=tables, now_ms=NOW)
 
 
@@ -140,58 +197,56 @@ def row(where: str, **changes: object) -> Replica:
     return replace(ROW, id=f"r{next(_ids)}", node_id=where, **changes)  # type: ignore[arg-type]
 
 
-def test_a_draining_nodes_replica_is_routed_to_only_until_another_serves() -> None:
-    here, leaving = row("n"), row("old")
-    nodes = around(node(), node("old", drain_requested=True), told=table("ready"))
-    assert pick_routed([here, leaving], {}, nodes) == [here]
-    assert pick_routed([leaving], {}, nodes) == [leaving]
-    assert pick_routed([here, leaving], {}, nodes, wanted=2) == [here, leaving]
-
-
-def test_other_nodes_get_nothing_and_old_revisions_serve_until_they_are_drained() -> None:
-    nodes = around(node(), node("b", operator_labels={"room": "b"}), told=table("ready"))
-    old, there = row("b", revision="0"), row("b")
-    assert pick_routed([row("n"), old, there], {"room": "b"}, nodes) == [old, there]
-
-
-ONE = Scheduling(model="m", max_replicas=1)
-ANY = Scheduling(model="m")
-SILENT = node(presence=Presence.SUSPECT)
+def test_a_snapshot_judges_a_replica_by_its_own_node_and_report() -> None:
+    tables = {"n": table("ready"), "b": table()}
+    cluster = ClusterSnapshot(nodes={"n": node(), "b": node("b")}, tables=tables, now_ms=NOW)
+    assert cluster.judge(row("n")) == AvailabilityVerdict(SERVES)
+    assert cluster.judge(row("b")).availability is LOST
+    assert cluster.judge(row("elsewhere")).why == "its node was removed"
 
 
 @pytest.mark.parametrize(
-    ("rows", "wanted", "where", "told", "waits_because"),
+    ("where", "selector", "expected"),
     [
-        pytest.param([], ONE, node(), None, "", id="nothing-is-there"),
-        pytest.param([ROW], ANY, node(), table("ready"), "a replica is ready", id="this-frontend-has-not-seen-it-yet"),
-        pytest.param([ROW], ANY, RESTARTED, table("ready"), "n has not told yet", id="its-worker-is-back"),
-        pytest.param([ROW], ANY, node(), table("backing_off"), "is being started again", id="it-crashed"),
-        pytest.param([ROW], ANY, node(), table(), "", id="it-is-not-there-any-more"),
-        pytest.param([ROW], ONE, node(), table(), "no more than 1 may run, and n does not run it", id="not-beside-it"),
-        pytest.param([ROW], ANY, SILENT, None, "", id="silence-is-not-waited-for-while-more-may-run"),
-        pytest.param([ROW], ONE, SILENT, None, "no more than 1 may run, and n is unhealthy", id="silence-and-a-limit"),
-        pytest.param(
-            [replace(ROW, state=ReplicaState.STOPPING)], ONE, node(), table("ready"), "", id="what-ends-does-not-count"
-        ),
-        pytest.param(
-            [replace(ROW, state=ReplicaState.LOADING)], ONE, node(), None, "they are being loaded", id="one-is-coming"
-        ),
-        pytest.param(
-            [ROW], Scheduling(model="m", selector={"room": "b"}), node(), table("ready"), "", id="it-is-elsewhere"
-        ),
+        pytest.param("b", {"rack": "2"}, True, id="its-node-has-the-label"),
+        pytest.param("n", {"rack": "2"}, False, id="its-node-has-not"),
+        pytest.param("n", {}, True, id="no-selector-selects-every-node"),
+        pytest.param("gone", {}, False, id="a-removed-node-is-never-selected"),
     ],
 )
-def test_asking_waits_for_what_is_there(
-    rows: list[Replica], wanted: Scheduling, where: Node, told: ProcessTable | None, waits_because: str
+def test_a_selector_applies_to_the_node_of_a_replica(where: str, selector: dict[str, str], expected: bool) -> None:
+    cluster = snapshot(node(), node("b", operator_labels={"rack": "2"}))
+    assert cluster.is_selected(row(where), selector) is expected
+
+
+HERE, ALSO_HERE, LEAVING = row("n"), row("n2"), row("draining")
+LOST_ROW = row("n", process_key="m#9")
+OLD, NEW = row("b", revision="0"), row("b")
+CLUSTER = snapshot(
+    node(),
+    node("n2"),
+    node("b", operator_labels={"rack": "2"}),
+    node("draining", drain_requested=True),
+    reported=table("ready"),
+)
+
+
+@pytest.mark.parametrize(
+    ("ready", "selector", "desired", "expected"),
+    [
+        pytest.param([], {}, 1, [], id="no-replica-is-ready"),
+        pytest.param([HERE, ALSO_HERE], {}, 1, [HERE, ALSO_HERE], id="all-that-serve-get-requests"),
+        pytest.param([LOST_ROW, HERE], {}, 1, [HERE], id="a-lost-replica-gets-none"),
+        pytest.param([HERE, LEAVING], {}, 1, [HERE], id="a-draining-node-gets-none-while-enough-serve-elsewhere"),
+        pytest.param([LEAVING], {}, 1, [LEAVING], id="a-draining-node-serves-on-when-it-is-the-only-one"),
+        pytest.param([HERE, LEAVING], {}, 2, [HERE, LEAVING], id="or-while-too-few-serve-elsewhere"),
+        pytest.param([HERE, ALSO_HERE, LEAVING], {}, 2, [HERE, ALSO_HERE], id="until-the-desired-number-does"),
+        pytest.param([HERE, NEW], {"rack": "2"}, 1, [NEW], id="nodes-that-do-not-match-get-none"),
+        pytest.param([HERE, OLD, NEW], {"rack": "2"}, 1, [OLD, NEW], id="an-older-revision-serves-until-it-drains"),
+        pytest.param([LEAVING], {"rack": "2"}, 1, [], id="a-draining-node-must-match-too"),
+    ],
+)
+def test_which_replicas_get_requests(
+    ready: Sequence[Replica], selector: Mapping[str, str], desired: int, expected: list[Replica]
 ) -> None:
-    plan = plan_on_demand("1", rows, wanted, around(where, told=told))
-    assert waits_because in plan.wait
-    assert bool(plan.wait) == bool(waits_because)
-
-
-def test_what_has_an_older_configuration_is_waited_for_while_it_serves_and_replaced_when_it_does_not() -> None:
-    old = row("n", revision="0")
-    assert plan_on_demand("1", [old], ONE, around(node(), told=table("ready"))) == OnDemandPlan(
-        wait="a replica is ready"
-    )
-    assert plan_on_demand("1", [old], ONE, around(node(), told=table())) == OnDemandPlan(replaces=old.id)
+    assert pick_routed(ready, selector, CLUSTER, desired=desired) == expected

@@ -6,7 +6,7 @@ import pytest
 
 from core.replicas.test_repair import ROW, node
 from corral.core.nodes.node import NodeId
-from corral.core.replicas.footprints import FootprintKey, ProcessMemory, Told, plan_peaks
+from corral.core.replicas.footprints import FootprintKey, ProcessMemory, ReportedMemory, plan_peaks
 from corral.core.replicas.replica import Replica, ReplicaState
 
 ON_N = replace(ROW, backend_digest="d")
@@ -43,6 +43,6 @@ GPU = FootprintKey("m", "1", "d", "nvidia")
     ],
 )
 def test_which_peaks_are_written(
-    rows: list[Replica], told: Told, written: dict[FootprintKey, int], peaks: dict[FootprintKey, int]
+    rows: list[Replica], told: ReportedMemory, written: dict[FootprintKey, int], peaks: dict[FootprintKey, int]
 ) -> None:
-    assert plan_peaks(rows, NODES, told, written=written) == peaks
+    assert plan_peaks(rows, NODES, told, stored=written) == peaks

@@ -13,7 +13,7 @@ from corral.frontend.nodes.process_leases import KNOWN_FOR_S, LeaseGrants
 class Store:
     def __init__(self) -> None:
         self.version = 7
-        self.shares = {"n": NodeShare(wanted=frozenset({"a#0"}), lost={"b#0": 3})}
+        self.shares = {"n": NodeShare(desired=frozenset({"a#0"}), revoked={"b#0": 3})}
         self.unreachable = False
         self.reads = 0
 

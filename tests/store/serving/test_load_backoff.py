@@ -10,7 +10,7 @@ from store.serving.test_replicas import IDS, LEASE_S, TINY, add_nodes, ask, deci
 
 
 async def need_of(stores: Stores, job: LoadJob) -> Need:
-    return Need(model=job.model, setbacks=await stores.load_backoff.read(job.model, job.revision))
+    return Need(model=job.model, backoffs=await stores.load_backoff.read(job.model, job.revision))
 
 
 async def claim(stores: Stores) -> LoadJob:
@@ -51,7 +51,7 @@ async def test_a_load_that_all_failed_is_answered_with_the_cause_until_the_first
     assert (again.state, again.last_error, again.due_at) == (LoadState.FAILED, "its disk is full", until_ms)
     await rig.advance(6)
     assert (await ask(stores, job.revision)).state is LoadState.PENDING
-    assert (await need_of(stores, job)).setbacks["a"].rests is False
+    assert (await need_of(stores, job)).backoffs["a"].cooling_down is False
     await fail_here(stores, await claim(stores))
     [twice] = (await stores.load_backoff.read("tiny", job.revision)).values()
     assert (twice.failures, twice.until_ms - twice.failed_at_ms) == (2, 10_000)

@@ -106,7 +106,7 @@ async def ask(stores: Stores, revision: str, cause: str = "a request") -> LoadJo
 
 
 async def decide(stores: Stores, need: Need) -> Decision:
-    return place(need, (await stores.replicas.read_fleet(nobody)).rooms)
+    return place(need, (await stores.replicas.read_fleet(nobody)).capacities)
 
 
 async def reserve(stores: Stores, job: LoadJob, need: Need | None = None) -> Replica:
@@ -152,7 +152,7 @@ async def test_a_size_that_becomes_known_at_the_place_is_reserved_or_the_place_i
     [row] = await stores.replicas.read_of_model("tiny")
     assert row.memory_bytes == Need(model="tiny", weights_bytes=2 << 30).memory_bytes("cpu")
     why = await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=20 << 30), nobody)
-    assert "of memory are free" in why
+    assert "of memory needed" in why
 
 
 async def test_a_load_keeps_its_place_though_its_own_download_fills_the_disk(stores: Stores) -> None:
@@ -387,27 +387,27 @@ async def test_a_node_learns_which_processes_were_revoked_and_successors_are_not
     await add_nodes(stores, make_node("a"))
     replica = await serve(stores)
     version, shares = await stores.replicas.read_shares()
-    assert shares == {"a": NodeShare(wanted=frozenset({"tiny#0"}))}
+    assert shares == {"a": NodeShare(desired=frozenset({"tiny#0"}))}
     await stores.replicas.drop([replica.id], why="its node is dead")
     after, shares = await stores.replicas.read_shares()
     assert after > version, "whoever keeps a copy looks again"
-    assert shares == {"a": NodeShare(lost={"tiny#0": replica.generation})}
+    assert shares == {"a": NodeShare(revoked={"tiny#0": replica.generation})}
 
     job = await start(stores)
     place_taken = await reserve(stores, job)
     assert place_taken.generation > replica.generation, "the order to start it carries a higher number"
     _, shares = await stores.replicas.read_shares()
-    assert shares == {"a": NodeShare(wanted=frozenset({"tiny#0"}), lost={"tiny#0": replica.generation})}
+    assert shares == {"a": NodeShare(desired=frozenset({"tiny#0"}), revoked={"tiny#0": replica.generation})}
     await stores.load_claims.unplace(job, again_in_s=60.0)
     _, shares = await stores.replicas.read_shares()
-    assert shares == {"a": NodeShare(lost={"tiny#0": place_taken.generation})}, "a load may have started it"
+    assert shares == {"a": NodeShare(revoked={"tiny#0": place_taken.generation})}, "a load may have started it"
 
     await stores.load_jobs.cancel("tiny", why="unloaded")
     await rig.advance(FORGET_AFTER_MS / 1000 + 1)
     other = await serve(stores, "other", TINY.replace("tiny", "other"))
     await stores.replicas.drop([other.id], why="gone")
     _, shares = await stores.replicas.read_shares()
-    assert shares == {"a": NodeShare(lost={"other#0": other.generation})}, "what was lost long ago is forgotten"
+    assert shares == {"a": NodeShare(revoked={"other#0": other.generation})}, "what was lost long ago is forgotten"
 
 
 async def test_a_process_that_its_node_ended_itself_is_not_revoked(stores: Stores) -> None:
@@ -478,14 +478,14 @@ async def test_a_replica_that_is_away_is_no_spare_one(stores: Stores) -> None:
         await insert_replica(tx, replace(here, id="away", node_id="b"))
 
     await stores.database.write(copy)
-    rooms = (await stores.replicas.read_fleet(nobody)).rooms
+    rooms = (await stores.replicas.read_fleet(nobody)).capacities
     assert [held.evictable for room in rooms for held in room.replicas] == [False, False]
 
 
 async def test_in_a_large_cluster_a_decision_keeps_the_best_nodes_and_counts_the_others(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     job = await start(stores)
-    [room] = (await stores.replicas.read_fleet(nobody)).rooms
+    [room] = (await stores.replicas.read_fleet(nobody)).capacities
     poorer = [replace(room, id=f"a{number}", name=f"a{number}", free_memory=GIB) for number in range(150)]
     richer = [replace(room, id=f"b{number}", name=f"b{number}", free_memory=20 * GIB) for number in range(100)]
     asleep = [replace(room, id=f"c{number}", name=f"c{number}", status=NodeStatus.OFFLINE) for number in range(7)]
@@ -571,7 +571,7 @@ async def test_scheduling_of_a_model_is_deleted_with_it(stores: Stores) -> None:
 async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     job = await start(stores)
-    [waiting] = await stores.load_jobs.ask_more("tiny", job.revision, [Add(why="2 are wanted at least")], ids=IDS)
+    [waiting] = await stores.load_jobs.ask_more("tiny", job.revision, [Add(why="min_replicas is 2")], ids=IDS)
     await reserve(stores, job)
     await stores.load_jobs.forget("tiny", [job.id, waiting.id], seen_at=waiting.changed_at)
     assert len(await stores.load_jobs.read_of_model("tiny")) == 2, "the look was not later than the load"
@@ -624,7 +624,7 @@ async def test_routes_follow_what_the_node_tells_of_the_process(stores: Stores) 
     assert await stores.replicas.read_unlearned() == []
     [found] = await stores.replicas.read_standing()
     assert found.stands is not None
-    assert found.stands.standing is Availability.SERVES
+    assert found.stands.availability is Availability.SERVES
 
 
 async def test_who_asks_for_a_model_whose_worker_is_being_started_again_waits(stores: Stores) -> None:
@@ -638,7 +638,7 @@ async def test_who_asks_for_a_model_whose_worker_is_being_started_again_waits(st
     await stores.database.write(restart)
     assert await routed(stores) == [], "the new worker has not told yet"
     waits = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert waits == LoadPatience("a has not told yet what it runs")
+    assert waits == LoadPatience("a has not reported its processes yet")
     await stores.observed.record([told("ready", epoch=2)])
     assert await routed(stores) == ["a"]
     waits = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
@@ -654,14 +654,14 @@ async def test_requests_load_no_more_than_the_maximum(stores: Stores) -> None:
     replica = await settled(stores)
     await stores.observed.record([told()])
     asked = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert asked == LoadPatience("no more than 1 may run, and a does not run it any more")
+    assert asked == LoadPatience("max_replicas is 1, and a no longer runs it")
 
 
 async def test_a_load_requested_since_the_count_is_one_of_the_missing(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     stored = await stores.models.save(TINY, "ann")
     await stores.load_jobs.ask("tiny", stored.revision, cause="a request", ids=IDS)
-    two = [Add(why="2 are wanted at least")] * 2
+    two = [Add(why="min_replicas is 2")] * 2
     made = await stores.load_jobs.ask_more("tiny", stored.revision, two, ids=IDS, known=())
     assert len(made) == 1
     assert len(await stores.load_jobs.read_of_model("tiny")) == 2

@@ -23,7 +23,7 @@ async def serve_on(stores: Stores, *names: str) -> dict[str, Replica]:
     served = {}
     for job in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9):
         need = Need(model="tiny", measured_bytes=NEED.measured_bytes, only_node=job.target_node)
-        decision = place(need, (await stores.replicas.read_fleet(nobody)).rooms)
+        decision = place(need, (await stores.replicas.read_fleet(nobody)).capacities)
         await stores.load_claims.reserve(job, need, decision, nobody, ids=IDS)
         replica = await stores.load_claims.finish(job, loaded())
         served[replica.node_id] = replica
@@ -49,7 +49,7 @@ async def succeed(stores: Stores, *replaced: Replica) -> list[LoadJob]:
 
 async def decide(stores: Stores, replica: Replica) -> Decision:
     need = Need(model="tiny", measured_bytes=NEED.measured_bytes, replaces=replica.id, surge_on=replica.node_id)
-    decision = place_instead(need, (await stores.replicas.read_fleet(nobody)).rooms, replica.id)
+    decision = place_instead(need, (await stores.replicas.read_fleet(nobody)).capacities, replica.id)
     assert decision is not None
     return decision
 
@@ -73,7 +73,7 @@ async def test_the_place_is_taken_while_the_old_one_serves_and_nobody_else_gets_
     new = await reserve(stores, job, served["a"])
     assert (new.node_id, new.slot, (await job_of(stores, job)).stop_first_node) == ("a", 1, "a")
     assert [row.state for row in await stores.replicas.read_all()] == [ReplicaState.READY, ReplicaState.STARTING]
-    [room] = (await stores.replicas.read_fleet(nobody)).rooms
+    [room] = (await stores.replicas.read_fleet(nobody)).capacities
     assert room.free_memory is not None
     assert room.free_memory < 0, "what the old one gives back is the new one's"
 

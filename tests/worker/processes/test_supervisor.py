@@ -340,10 +340,10 @@ async def test_exhausted_ports_are_a_clear_error(bench: Bench) -> None:
     bench.port_count = 2
     async with bench.supervisor() as supervisor:
         await asyncio.gather(supervisor.start(server("a#0")), supervisor.start(server("b#0")))
-        with pytest.raises(StartFailed, match=r"No port is left in .*: 2 in use"):
+        with pytest.raises(StartFailed, match=r"No port is free in .*: 2 in use"):
             await supervisor.start(server("c#0"))
         await supervisor.stop(ProcessKey("a#0"), reason="room")
-        with pytest.raises(StartFailed, match="1 in use, 1 resting after use"):
+        with pytest.raises(StartFailed, match="1 in use, 1 in quarantine"):
             await supervisor.start(server("c#0"))
 
 
@@ -362,7 +362,7 @@ async def test_a_restart_that_finds_no_port_waits_and_tries_again(bench: Bench) 
         second = await supervisor.start(server())
         assert second.pid != first.pid
         problems = [view.state.last.problem or "" for view in bench.changes if isinstance(view.state, BackingOff)]
-        assert any("resting after use" in problem for problem in problems)
+        assert any("in quarantine" in problem for problem in problems)
     assert bench.markers() == []
 
 

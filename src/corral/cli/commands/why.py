@@ -200,7 +200,7 @@ def _score_words(name: str, value: int) -> str:
     match name:
         case "failed_here":
             return f"the load failed there {value} times" if value > 1 else "the load failed there once"
-        case "room_doubtful" | "room_unknown":  # decisions of earlier versions have the second name
+        case "capacity_uncertain":
             return "its disk is nearly full" if value > 1 else "its free capacity is unknown"
         case "in_flight":
             return f"{_count(value, 'request')} in flight there"

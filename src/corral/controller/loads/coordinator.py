@@ -1,4 +1,4 @@
-"""Loads in the whole cluster: asked for once, carried out by one frontend, waited for by any number of requests."""
+"""Loads of the whole cluster, single-flight: requested once, run by one frontend, awaited by any number of requests."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -7,50 +7,55 @@ import structlog
 
 from corral.bus.client import BusMessage
 from corral.bus.messages import InstallProgress, decode
-from corral.controller.loads.context import LoadContext
-from corral.controller.loads.localai_staging import StagingMirrors
-from corral.controller.loads.on_named_node import NamedLoads
+from corral.controller.loads.localai import RemoteStaging
+from corral.controller.loads.needs import find_deletions, find_need
+from corral.controller.loads.ports import LoadServices
 from corral.controller.loads.run import LoadRun
-from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
+from corral.core.errors import Conflict, CorralError, OutcomeUnknown, Unavailable
 from corral.core.models.load_plan import backend_of
 from corral.core.nodes.node import Node, NodeStatus
+from corral.core.replicas.availability import Availability
 from corral.core.replicas.load_jobs import ACTIVE, LEASE_S, LoadProgress, LoadState
-from corral.core.replicas.placement import count_room
+from corral.core.replicas.on_demand import check_limit
+from corral.core.replicas.placement import Waiting, count_placements, place
 from corral.core.replicas.replica import COMING, ReplicaState
 from corral.core.replicas.routing import RouteSnapshot
+from corral.core.replicas.scaling import Add, Scheduling
 from corral.store.engine.database import StoreConflict
 from corral.store.serving.load_job_rows import LoadJob
 from corral.store.serving.load_jobs import LoadPatience
+from corral.store.serving.models import StoredModel
+from corral.store.serving.replicas import StandingReplica
 from corral.system.loops import keep_running, wait_or_timeout
 
 log = structlog.get_logger()
 
-LOOK_EVERY_S = 1.0
-AT_ONCE = 64
+CLAIM_EVERY_S = 1.0
+MAX_CONCURRENT = 64
 WATCH_EVERY_S = 0.5
 ROUNDS = 3
-MOST_CRASHES = 5
-PASSING = (Unavailable, OutcomeUnknown, StoreConflict)
-"""The store, or what else is asked, is away for now."""
+MAX_CRASHES = 5
+TRANSIENT = (Unavailable, OutcomeUnknown, StoreConflict)
+"""The store or another service is unavailable for now."""
 
 
 class LoadRunner:
-    """Claims jobs that are due and carries each out in a task of its own."""
+    """Claims due load jobs and runs each in a task of its own."""
 
-    def __init__(self, owner: str, tools: LoadContext) -> None:
-        self._owner, self._tools = owner, tools
+    def __init__(self, owner: str, services: LoadServices) -> None:
+        self._owner, self._services = owner, services
         self._runs: dict[str, LoadRun] = {}
-        self._poked = asyncio.Event()
+        self._notified = asyncio.Event()
 
     def notify(self) -> None:
-        self._poked.set()
+        self._notified.set()
 
     def loads(self, model: str) -> bool:
-        """Whether this frontend is at it."""
+        """Whether a load of the model runs here."""
         return any(run.model == model for run in self._runs.values())
 
     async def hear(self, message: BusMessage) -> None:
-        """Progress of installs and fetches; those that belong to loads of ours are signs of life."""
+        """Progress of installs and downloads on nodes; that of our own loads is passed on to them."""
         if not self._runs:
             return
         progress = decode(message.data, InstallProgress)
@@ -59,20 +64,20 @@ class LoadRunner:
             run.hear(progress)
 
     async def run(self) -> None:
-        """A claim that fails is made again; the loads that run go on."""
+        """A failed claim is retried; running loads continue."""
         async with asyncio.TaskGroup() as tasks:
             await keep_running("claims of loads", lambda: self._claim(tasks))
 
     async def _claim(self, tasks: asyncio.TaskGroup) -> None:
         while True:
-            room = AT_ONCE - len(self._runs)
-            if room > 0:
-                for job in await self._tools.stores.load_claims.claim(self._owner, lease_s=LEASE_S, most=room):
-                    run = self._runs[job.id] = LoadRun(job, self._tools)
-                    tasks.create_task(self._carry_out(job, run), name=f"load {job.model}")
-            await wait_or_timeout(self._poked, within_s=LOOK_EVERY_S)
+            free = MAX_CONCURRENT - len(self._runs)
+            if free > 0:
+                for job in await self._services.stores.load_claims.claim(self._owner, lease_s=LEASE_S, most=free):
+                    run = self._runs[job.id] = LoadRun(job, self._services)
+                    tasks.create_task(self._run_job(job, run), name=f"load {job.model}")
+            await wait_or_timeout(self._notified, within_s=CLAIM_EVERY_S)
 
-    async def _carry_out(self, job: LoadJob, run: LoadRun) -> None:
+    async def _run_job(self, job: LoadJob, run: LoadRun) -> None:
         try:
             await run.run()
         except CorralError as error:
@@ -82,51 +87,52 @@ class LoadRunner:
         finally:
             if self._runs.get(job.id) is run:
                 del self._runs[job.id]
-            self._poked.set()
+            self._notified.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """Neither a cause nor progress: there is a replica to send requests to."""
+class LoadOutcome:
+    """The end of a wait for a model. A replica is ready when there is neither a cause nor progress."""
 
     cause: str | None = None
     """Why the load failed."""
     progress: LoadProgress | None = None
-    """The load goes on."""
+    """How far the load is that is still running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class ReplicaFit:
     replicas: int
     reason: str
-    """What keeps the next one out; empty when all that are wanted fit."""
+    """Why no more fit; empty when all do."""
 
 
 class _Watch:
-    """One look at the store for all who wait for one model here."""
+    """One poll of the store for all requests on this frontend that wait for one model."""
 
     def __init__(self, model: str) -> None:
         self.progress = LoadProgress(model=model, state=LoadState.PENDING)
-        self.outcome: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[LoadOutcome] = asyncio.get_running_loop().create_future()
         self.notified = asyncio.Event()
         self.waiters = 0
 
 
 class LoadCoordinator:
-    """Where requests ask for a cold model."""
+    """Requests loads, and waits for them."""
 
-    def __init__(self, tools: LoadContext, runner: LoadRunner, elsewhere: StagingMirrors) -> None:
-        self._tools, self._runner, self._elsewhere = tools, runner, elsewhere
+    def __init__(self, services: LoadServices, runner: LoadRunner, remote: RemoteStaging) -> None:
+        self._services, self._runner, self._remote = services, runner, remote
         self._watches: dict[str, _Watch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def notify(self) -> None:
-        """Routes changed somewhere: whoever waits looks now."""
+        """Routes changed: poll now."""
         for watch in self._watches.values():
             watch.notified.set()
 
-    async def ask(self, model: str, *, within_s: float, cause: str = "a request") -> Settled:
-        """All who ask for one model share one load and one watch. Leaving stops neither."""
+    async def ask(self, model: str, *, within_s: float, cause: str = "a request") -> LoadOutcome:
+        """Waits for a ready replica. All waiters of one model share one load and one watch; a waiter that leaves stops
+        neither."""
         watch = self._watches.get(model)
         if watch is None:
             watch = self._watches[model] = _Watch(model)
@@ -138,126 +144,161 @@ class LoadCoordinator:
             async with asyncio.timeout(within_s):
                 return await asyncio.shield(watch.outcome)
         except TimeoutError:
-            return Settled(progress=watch.progress)
+            return LoadOutcome(progress=watch.progress)
         finally:
             watch.waiters -= 1
 
-    async def ask_on(self, name: str, node: Node, *, within_s: float) -> Settled:
-        """The same for one node that somebody chose. Raises Conflict when it cannot take the model."""
-        stores = self._tools.stores
-        named = NamedLoads(stores=stores, needs=self._tools.needs, traffic=self._tools.traffic, ids=self._tools.ids)
-        model = await stores.models.read(name)
-        progress = await named.step(model, node)
+    async def ask_on(self, name: str, node: Node, *, within_s: float) -> LoadOutcome:
+        """Waits for a replica on the node that someone chose. Raises Conflict when that node cannot take the model: it
+        never waits for capacity, since another node can be chosen."""
+        read_model, clock = self._services.stores.models.read, self._services.clock
+        progress = await self._step_on(await read_model(name), node)
         self._runner.notify()
-        give_up_s = self._tools.clock.monotonic_s() + within_s
-        while progress is not None and (left_s := give_up_s - self._tools.clock.monotonic_s()) > 0:
+        until_s = clock.monotonic_s() + within_s
+        while progress is not None and (left_s := until_s - clock.monotonic_s()) > 0:
             await asyncio.sleep(min(WATCH_EVERY_S, left_s))
             try:
-                progress = await named.step(await stores.models.read(name), node)
-            except PASSING as error:  # it was begun, and goes on
-                log.info("load.not_seen", model=name, error=str(error))
-        return Settled(progress=progress)
+                progress = await self._step_on(await read_model(name), node)
+            except TRANSIENT as error:  # the load has begun and continues
+                log.info("load.poll_failed", model=name, error=str(error))
+        return LoadOutcome(progress=progress)
 
-    async def fit(self, name: str, wanted: int) -> Fit:
-        """How many of `wanted` the machines that are there can serve at the same time."""
-        stores = self._tools.stores
+    async def fit(self, name: str, wanted: int) -> ReplicaFit:
+        """How many of `wanted` replicas the present nodes can run at the same time."""
+        stores = self._services.stores
         model = await stores.models.read(name)
-        fleet = await stores.replicas.read_fleet(self._tools.traffic.total)
-        need = await self._tools.needs.find(model, fleet)
+        fleet = await stores.replicas.read_fleet(self._services.traffic.total)
+        need = await find_need(self._services, model, fleet)
         healthy = {node.id for node in fleet.nodes if node.status is NodeStatus.HEALTHY}
         kept = (ReplicaState.READY, *COMING)
         there = sum(row.model == model.name and row.state in kept and row.node_id in healthy for row in fleet.replicas)
-        more, reason = count_room(need, fleet.rooms, wanted - there)
-        return Fit(replicas=min(wanted, there + more), reason=reason)
+        more, reason = count_placements(need, fleet.capacities, wanted - there)
+        return ReplicaFit(replicas=min(wanted, there + more), reason=reason)
 
     async def status(self, model: str) -> LoadProgress | None:
         """A load that the store does not know may be that of a LocalAI frontend on the same bus."""
-        return _foremost(await self._tools.stores.load_jobs.read_of_model(model)) or self._elsewhere.find(model)
+        return _foremost(await self._services.stores.load_jobs.read_of_model(model)) or self._remote.find(model)
+
+    async def _step_on(self, model: StoredModel, node: Node) -> LoadProgress | None:
+        """Requests the load on this node if there is none. None when a replica serves there."""
+        stores = self._services.stores
+        here = [one for one in await stores.replicas.read_standing() if _is_here(one, model, node)]
+        if any(one.stands is not None and one.stands.availability is Availability.SERVES for one in here):
+            return None
+        jobs = await stores.load_jobs.read_of_model(model.name)
+        running = next((job for job in jobs if _is_for_node(job, node)), None)
+        if running is not None:
+            return running.progress()
+        returning = next((one.stands.why for one in here if one.stands is not None), None)
+        if returning is not None or any(one.row.state in COMING for one in here):
+            return LoadProgress(
+                model=model.name, state=LoadState.PENDING, node=node.name, reason=returning or "a load is in progress"
+            )
+        await self._check_place_on(model, node, jobs)
+        add = Add(why=f"an administrator requested it on {node.name}", node_id=node.id)
+        await stores.load_jobs.ask_more(model.name, model.revision, [add], ids=self._services.ids)
+        return LoadProgress(model=model.name, state=LoadState.PENDING, node=node.name)
+
+    async def _check_place_on(self, model: StoredModel, node: Node, jobs: list[LoadJob]) -> None:
+        stores = self._services.stores
+        fleet = await stores.replicas.read_fleet(self._services.traffic.total)
+        rows = [row for row in fleet.replicas if row.model == model.name]
+        too_many = check_limit(model.revision, rows, fleet.scheduling.get(model.name) or Scheduling(model=model.name))
+        need, backoffs = await asyncio.gather(
+            find_need(self._services, model, fleet, only_node=node.id),
+            stores.load_backoff.read(model.name, model.revision),
+        )
+        decision = place(replace(need, backoffs=backoffs), [one for one in fleet.capacities if one.id == node.id])
+        reasons = [one.reason for one in decision.candidates] if isinstance(decision.outcome, Waiting) else []
+        failed = [job.last_error for job in jobs if _is_cooling_down(job, model, node, now_ms=fleet.now_ms)]
+        why = next(iter([*failed, *filter(None, [too_many]), *reasons]), "")
+        if why:
+            raise Conflict(f"{node.name} cannot take {model.name}: {why}")
 
     async def _follow(self, model: str, watch: _Watch, cause: str) -> None:
-        """However it ends, nobody is left waiting for a watch that is over."""
+        """However the watch ends, its waiters get an outcome."""
         try:
             settled = await self._until_settled(model, watch, cause)
         except asyncio.CancelledError:
             watch.outcome.cancel()
             raise
         except CorralError as error:
-            settled = Settled(cause=str(error))
+            settled = LoadOutcome(cause=str(error))
         except Exception as error:
             log.exception("load.watch_crashed", model=model)
-            settled = Settled(cause=f"an error of Corral's own, see the log: {error!r}")
+            settled = LoadOutcome(cause=f"internal error, see the log: {error!r}")
         finally:
             del self._watches[model]
         watch.outcome.set_result(settled)
 
-    async def _until_settled(self, model: str, watch: _Watch, cause: str) -> Settled:
-        """Looks again and again: a replica that was to return may be lost, a load overtaken by an edit."""
+    async def _until_settled(self, model: str, watch: _Watch, cause: str) -> LoadOutcome:
+        """Polls: a replica that was about to return may be lost, a load superseded by an edit."""
         followed: set[str] = set()
         crashes = 0
         while len(followed) <= ROUNDS:
             try:
                 settled = await self._step(model, watch, cause, followed)
                 crashes = 0
-            except PASSING as error:
-                # Whoever waits does so as long as it wants to; the load itself goes on.
-                log.info("load.not_seen", model=model, error=str(error))
+            except TRANSIENT as error:
+                # Waiters have their own time limits; the load itself continues.
+                log.info("load.poll_failed", model=model, error=str(error))
                 watch.progress = replace(watch.progress, reason=str(error))
                 settled = None
             except CorralError:
                 raise
             except Exception:
                 crashes += 1
-                if crashes == MOST_CRASHES:
+                if crashes == MAX_CRASHES:
                     raise
-                log.exception("load.look_crashed", model=model)
+                log.exception("load.poll_crashed", model=model)
                 settled = None
             if settled is not None:
                 return settled
             await wait_or_timeout(watch.notified, within_s=WATCH_EVERY_S)
             if not watch.waiters:
-                # Nobody is here any more; the load goes on without us.
-                return Settled(cause="nobody waits for it here any more")
-        return Settled(cause=f"{model} was loaded {ROUNDS} times and each time taken away again; look at its events")
+                # The load continues without this watch.
+                return LoadOutcome(cause="no request waits for it any more")
+        return LoadOutcome(cause=f"{model} was loaded {ROUNDS} times and removed again each time; see its events")
 
-    async def _step(self, model: str, watch: _Watch, cause: str, followed: set[str]) -> Settled | None:
-        stores = self._tools.stores
+    async def _step(self, model: str, watch: _Watch, cause: str, followed: set[str]) -> LoadOutcome | None:
+        stores = self._services.stores
         if _serves(await stores.replicas.read_routes(), model):
-            return Settled()
+            return LoadOutcome()
         jobs = await stores.load_jobs.read_of_model(model)
         failed = [job for job in jobs if not job.active and job.id in followed]
         if failed and not any(job.active for job in jobs):
-            return Settled(cause=max(failed, key=lambda job: job.changed_at).last_error)
+            return LoadOutcome(cause=max(failed, key=lambda job: job.changed_at).last_error)
         if not any(job.active for job in jobs):
             revision = (await stores.models.read(model)).revision
-            asked = await stores.load_jobs.ask(model, revision, cause=cause, ids=self._tools.ids)
-            if isinstance(asked, LoadPatience):
-                watch.progress = LoadProgress(model=model, state=LoadState.PENDING, reason=asked.reason)
+            job = await stores.load_jobs.ask(model, revision, cause=cause, ids=self._services.ids)
+            if isinstance(job, LoadPatience):
+                watch.progress = LoadProgress(model=model, state=LoadState.PENDING, reason=job.reason)
                 return None
-            if not asked.active:
-                return Settled(cause=asked.last_error)
-            jobs = [asked]
+            if not job.active:
+                return LoadOutcome(cause=job.last_error)
+            jobs = [job]
             self._runner.notify()
-        deleted = await self._deleted(model, jobs)
+        deleted = await self._find_deletion(model, jobs)
         if deleted is not None:
-            return Settled(cause=deleted)
+            return LoadOutcome(cause=deleted)
         followed.update(job.id for job in jobs if job.active)
         watch.progress = _foremost(jobs) or watch.progress
         return None
 
-    async def _deleted(self, name: str, jobs: list[LoadJob]) -> str | None:
-        """What all its loads wait for, where that is somebody who installs again what was deleted."""
+    async def _find_deletion(self, name: str, jobs: list[LoadJob]) -> str | None:
+        """Why loads of the model cannot continue, when all of them wait for a deleted backend to be installed again."""
         active = [job for job in jobs if job.active]
         reasons = {job.reason for job in active}
         if "" in reasons or any(job.state is not LoadState.PENDING for job in active):
             return None
-        stores = self._tools.stores
+        stores = self._services.stores
         backend = backend_of((await stores.models.read(name)).config)
-        deletions = await self._tools.needs.find_deletions(backend, await stores.nodes.read_all())
+        deletions = await find_deletions(self._services, backend, await stores.nodes.read_all())
         return next((one.reason for one in deletions.values() if one.reason in reasons), None)
 
 
 def _foremost(jobs: list[LoadJob]) -> LoadProgress | None:
-    """Of several loads the one that is furthest."""
+    """The progress of the most advanced load."""
     active = sorted((job for job in jobs if job.active), key=lambda job: -ACTIVE.index(job.state))
     chosen = active or sorted(jobs, key=lambda job: -job.changed_at)
     return chosen[0].progress() if chosen else None
@@ -265,3 +306,17 @@ def _foremost(jobs: list[LoadJob]) -> LoadProgress | None:
 
 def _serves(snapshot: RouteSnapshot, model: str) -> bool:
     return any(route.replicas for route in snapshot.routes if route.model == model)
+
+
+def _is_here(one: StandingReplica, model: StoredModel, node: Node) -> bool:
+    return one.row.model == model.name and one.row.node_id == node.id and one.row.revision == model.revision
+
+
+def _is_for_node(job: LoadJob, node: Node) -> bool:
+    return job.active and (job.target_node == node.id or (job.replica_id is not None and job.node_id == node.id))
+
+
+def _is_cooling_down(job: LoadJob, model: StoredModel, node: Node, *, now_ms: int) -> bool:
+    """It failed for a reason that is not the node's, and is not due yet."""
+    failed = not job.active and job.revision == model.revision and job.due_at > now_ms
+    return failed and job.target_node == node.id

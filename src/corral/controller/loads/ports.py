@@ -1,6 +1,7 @@
-"""What loading needs of others, each as small as it can be."""
+"""What loading uses of other components, and `LoadServices`, which carries them."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from corral.bus.messages import BlobPeer
@@ -9,10 +10,12 @@ from corral.core.backends.variants import Unresolved
 from corral.core.models.config import ConfigFile, ModelConfig
 from corral.core.nodes.node import Node, NodeId
 from corral.core.replicas.replica import Replica
-from corral.core.replicas.staging import Lot
+from corral.core.replicas.staging import FileTransfer
+from corral.store.stores import Stores
+from corral.system import Clock, Ids
 
 
-class Link(Protocol):
+class NodeBus(Protocol):
     @property
     def connected(self) -> bool: ...
 
@@ -27,17 +30,17 @@ class Builds(Protocol):
         ...
 
     async def find_names(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:
-        """By node: what the build it would get goes by, without asking any registry."""
+        """By node: the names of the build it would get, without a request to any registry."""
         ...
 
 
 class PeerBook(Protocol):
     async def find(self, digest: str | None, *, besides: str) -> list[BlobPeer]:
-        """Nodes that have that version already, for an install on the node `besides`."""
+        """Nodes that already have that version, for an install on the node `besides`."""
         ...
 
     async def among(self, nodes: Collection[str], *, besides: str) -> list[BlobPeer]:
-        """Of these nodes those that can be asked for blobs now."""
+        """Those of the nodes that can serve blobs now."""
         ...
 
 
@@ -47,28 +50,50 @@ class Traffic(Protocol):
     def queue_depth(self, model: str) -> int: ...
 
     def idle_s(self, replica: Any) -> float | None:
-        """Since its latest request ended; None if nobody knows of one."""
+        """Seconds since its latest request ended; None if no request is known."""
         ...
 
 
 class Stager(Protocol):
     async def stage(
-        self, model: str, node: Node, names: Sequence[str], on_progress: Callable[[Lot], None]
+        self, model: str, node: Node, names: Sequence[str], on_progress: Callable[[FileTransfer], None]
     ) -> Sequence[ConfigFile] | None:
-        """Brings those of the model's files that lie here to the node, or to where it can get them: what is left for it
-        to fetch. None when no such file is here."""
+        """Send those of the model's files that are on this machine to the node, or to shared storage. Returns the files
+        that the node must still download; None when none of the files is here."""
         ...
 
     async def sha256_of(self, name: str) -> str | None:
-        """Of the file here, as hexadecimal digits; None when there is none, empty for a directory."""
+        """Hexadecimal digest of the file on this machine; None when there is none, empty for a directory."""
         ...
 
     async def changed_since(self, names: Sequence[str], at_ms: int) -> Sequence[str]:
-        """Those of the files here that may not be what they were at that time."""
+        """Those of the files on this machine that may have changed since that time."""
         ...
 
 
 class GrpcLoader(Protocol):
     async def load(self, config: ModelConfig, replica: Replica, *, paths: Mapping[str, str], within_s: float) -> None:
-        """LocalAI's LoadModel at a process that runs. Raises CorralError with the backend's own words."""
+        """LocalAI's LoadModel call to a running process. Raises CorralError with the backend's message."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadServices:
+    """What every load uses."""
+
+    stores: Stores
+    """Those of a running load wait while the store is unavailable (`store/engine/retrying.py`)."""
+    bus: NodeBus
+    builds: Builds
+    peers: PeerBook
+    traffic: Traffic
+    grpc: GrpcLoader | None
+    stager: Stager | None
+    shared_models: bool
+    """All nodes share one models directory: no files are transferred."""
+    stop_replicas: Callable[[list[Replica]], Awaitable[None]]
+    """Stops their processes and returns when they have ended."""
+    hint: Callable[[], Awaitable[None]]
+    """Notifies all frontends that routes changed."""
+    clock: Clock
+    ids: Ids

@@ -9,7 +9,7 @@ import structlog
 from corral.bus.messages import HealthAnswer, decode
 from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, node_subject
 from corral.core.errors import CorralError, NoResponders
-from corral.core.nodes.health import BusProbe, HealthRecord, any_live, pick_news
+from corral.core.nodes.health import BusProbe, HealthRecord, any_live, pick_changed
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.presence import Limits, Presence
 from corral.store.engine.leases import Lease
@@ -146,7 +146,9 @@ class HealthController:
         news: list[NodeId] = []
         for start in range(0, len(pulses), JUDGE_AT_ONCE):
             part = pulses[start : start + JUDGE_AT_ONCE]
-            news += pick_news(part, by_id, now_ms=now_ms, listened_s=listened_s, limits=limits, others_live=others_live)
+            news += pick_changed(
+                part, by_id, now_ms=now_ms, listened_s=listened_s, limits=limits, others_live=others_live
+            )
             await asyncio.sleep(0)  # a large herd must not delay requests
         changes = []
         for start in range(0, len(news), RECORD_AT_ONCE):
@@ -181,7 +183,7 @@ class HealthController:
             subject = node_subject(pulse.node_id, MODELS_RUNNING)
             answer = await self._bus.request(subject, b"{}", within_s=PROBE_WITHIN_S)
         except NoResponders:
-            if pulse.tells_epoch:
+            if pulse.reports_epoch:
                 raise
             await self._bus.request(node_subject(pulse.node_id, BACKEND_LIST), b"{}", within_s=PROBE_WITHIN_S)
             return BusProbe(pulse.node_id, answered=True)

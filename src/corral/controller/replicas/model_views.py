@@ -60,7 +60,7 @@ class ViewBuilder:
         return ModelView(
             scheduling=scheduling,
             matching_nodes=self.fleet.pick_serving(scheduling.selector),
-            away_nodes=self.fleet.away_nodes,
+            offline_nodes=self.fleet.away_nodes,
             replicas=tuple(release_leaving(list(_over_limit(views, nodes)), scheduling)),
             loads=tuple(
                 _load(job)
@@ -99,7 +99,7 @@ class ViewBuilder:
             trial=trial,
             outdated_ms=self.fleet.now_ms - newer_since if outdated and newer_since is not None else None,
             draining_ms=self.fleet.now_ms - row.changed_at if row.state is ReplicaState.DRAINING else 0,
-            away=node.status is not NodeStatus.HEALTHY,
+            unreliable=node.status is not NodeStatus.HEALTHY,
             leaving_ms=self.fleet.now_ms - node.draining_since if node.status is NodeStatus.DRAINING else None,
         )
 

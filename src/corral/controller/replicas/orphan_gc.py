@@ -8,7 +8,7 @@ import structlog
 
 from corral.bus.messages import DoneReply, ModelDeleteRequest, ModelStopRequest, decode, encode
 from corral.bus.subjects import MODEL_DELETE, MODEL_STOP, node_subject
-from corral.controller.loads.ports import Link
+from corral.controller.loads.ports import NodeBus
 from corral.core.errors import CorralError, Unavailable
 from corral.core.replicas.repair import Orphan
 from corral.store.serving.staged_files import FileDeletion, StagedFileStore
@@ -23,7 +23,7 @@ DELETE_LEASE_MS = 60_000
 
 
 class OrphanCollector:
-    def __init__(self, files: StagedFileStore, bus: Link, *, orphan_grace_s: float, clock: Clock) -> None:
+    def __init__(self, files: StagedFileStore, bus: NodeBus, *, orphan_grace_s: float, clock: Clock) -> None:
         self._files, self._bus, self._grace_s, self._clock = files, bus, orphan_grace_s, clock
         self._orphans: dict[Orphan, float] = {}
         self._noted_s = 0.0

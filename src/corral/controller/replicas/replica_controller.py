@@ -19,7 +19,7 @@ from corral.core.replicas.footprints import FootprintKey, ProcessMemory, plan_pe
 from corral.core.replicas.repair import plan_repair
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.core.replicas.scaling import Add, ScalingPace, ScalingPlan, Scheduling, plan_scaling
-from corral.core.replicas.wakeups import CapacityWakeups, Offer, first_look, plan_wake
+from corral.core.replicas.wakeups import CapacityWakeups, Offer, first_check, plan_wake
 from corral.store.engine.leases import Lease
 from corral.store.serving.load_job_rows import LoadJob
 from corral.store.serving.models import StoredModel
@@ -141,7 +141,7 @@ class ReplicaController:
         )
         now_s = self._clock.monotonic_s()
         if self._wakes is None:
-            self._wakes = first_look(capacity, now_s=now_s)
+            self._wakes = first_check(capacity, now_s=now_s)
             return
         is_time, self._wakes = plan_wake(self._wakes, capacity, now_s=now_s, pause_s=self._pace.cool_down_ms / 1000)
         if is_time:
@@ -256,7 +256,7 @@ class ReplicaController:
         told, self._told = self._told, {}
         if not told:
             return
-        peaks = plan_peaks(replicas, nodes, told, written=self._peaks)
+        peaks = plan_peaks(replicas, nodes, told, stored=self._peaks)
         if peaks:
             await self._stores.footprints.record_peaks(peaks)
         known = {(row.model, row.revision) for row in replicas}

@@ -7,7 +7,7 @@ import structlog
 
 from corral.bus.messages import ModelStopReply, ModelStopRequest, decode, encode
 from corral.bus.subjects import MODEL_STOP, node_subject
-from corral.controller.loads.ports import Link
+from corral.controller.loads.ports import NodeBus
 from corral.core.errors import CorralError
 from corral.core.replicas.replica import Replica
 from corral.store.serving.replicas import ReplicaStore
@@ -22,7 +22,7 @@ AGAIN_CAP_S = 300.0
 
 
 class ReplicaStopper:
-    def __init__(self, replicas: ReplicaStore, bus: Link, *, changed: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, replicas: ReplicaStore, bus: NodeBus, *, changed: Callable[[], Awaitable[None]]) -> None:
         self._replicas, self._bus, self._changed = replicas, bus, changed
         self._poked = asyncio.Event()
 

@@ -9,11 +9,9 @@ import structlog
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import EVERY_PROGRESS, EVERY_STAGING, ROUTES_CHANGED
-from corral.controller.loads.context import LoadContext
 from corral.controller.loads.coordinator import LoadCoordinator, LoadRunner
-from corral.controller.loads.localai_staging import StagingMirrors
-from corral.controller.loads.needs import Needs
-from corral.controller.loads.ports import Builds, GrpcLoader, Link, PeerBook, Stager, Traffic
+from corral.controller.loads.localai import RemoteStaging
+from corral.controller.loads.ports import Builds, GrpcLoader, LoadServices, NodeBus, PeerBook, Stager, Traffic
 from corral.controller.replicas.bucket_gc import Bucket, BucketCollector
 from corral.controller.replicas.endpoint_refresh import EndpointRefresher
 from corral.controller.replicas.orphan_gc import OrphanCollector
@@ -27,7 +25,7 @@ from corral.system import Clock, Ids
 log = structlog.get_logger()
 
 
-class BusLink(Link, Protocol):
+class BusLink(NodeBus, Protocol):
     """What replication needs of the bus."""
 
     async def serve(self, subject: str, handler: Handler, *, concurrency: int) -> None: ...
@@ -57,12 +55,11 @@ class Replication:
         self._bus = bus
         self._hint_routes = hint
         self.stops = ReplicaStopper(stores.replicas, bus, changed=self.changed)
-        tools = LoadContext(
+        services = LoadServices(
             stores=stores,
             bus=bus,
             builds=builds,
             peers=peers,
-            needs=Needs(stores, builds, shared_models=shared_models),
             traffic=traffic,
             grpc=grpc,
             stager=stager,
@@ -72,9 +69,9 @@ class Replication:
             clock=clock,
             ids=ids,
         )
-        self.runner = LoadRunner(holder, _patient(tools, builds))
-        self._elsewhere = StagingMirrors(clock, is_ours=self.runner.loads)
-        self.desk = LoadCoordinator(tools, self.runner, self._elsewhere)
+        self.runner = LoadRunner(holder, _patient(services))
+        self._elsewhere = RemoteStaging(clock, is_ours=self.runner.loads)
+        self.desk = LoadCoordinator(services, self.runner, self._elsewhere)
         leftovers = OrphanCollector(stores.staged_files, bus, orphan_grace_s=orphan_grace_s, clock=clock)
         self.controller = ReplicaController(
             holder=holder,
@@ -122,7 +119,6 @@ class Replication:
         await self._hint_routes()
 
 
-def _patient(tools: LoadContext, builds: Builds) -> LoadContext:
-    """For loads that run: the store being away for a while ends none of them."""
-    stores = Stores(RetryingDatabase(tools.stores.database), tools.ids)
-    return replace(tools, stores=stores, needs=Needs(stores, builds, shared_models=tools.shared_models))
+def _patient(services: LoadServices) -> LoadServices:
+    """For running loads: they continue when the store is unavailable for a while."""
+    return replace(services, stores=Stores(RetryingDatabase(services.stores.database), services.ids))

@@ -1,4 +1,4 @@
-"""A model's configuration, as LocalAI's YAML has it. What is not understood here is kept in `document`."""
+"""A model configuration in LocalAI's format. Fields that are not used here are kept in `document`."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ _SHA256 = re.compile(r"(?:sha256:)?[0-9a-fA-F]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """How a prompt is made: by the backend (`use_tokenizer_template`) or here, from Go templates."""
+    """How a prompt is rendered: by the backend (`use_tokenizer_template`) or here, from Go templates."""
 
     chat: str = ""
     chat_message: str = ""
@@ -51,7 +51,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A download the model needs, by a name relative to the models directory."""
+    """A file that the model downloads, with its path in the models directory."""
 
     filename: str
     uri: str
@@ -65,7 +65,7 @@ class ModelConfig:
     model: str = ""
     """The weights: a path relative to the models directory, a repository or an address."""
     alias_of: str = ""
-    """A pure redirect: every request for this name is served by the model named here."""
+    """A redirect: requests for this name are served by the model named here."""
     aliases: tuple[str, ...] = ()
     description: str = ""
     context_size: int | None = None
@@ -95,11 +95,11 @@ class ModelConfig:
     disabled: bool = False
     pinned: bool = False
     document: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Everything that was written, known or not."""
+    """The whole document, with unknown fields."""
 
     @property
     def context_size_or_default(self) -> int:
-        """As LocalAI has it; -1 means as much as the model can."""
+        """LocalAI's default; -1 means the maximum of the model."""
         return self.context_size or DEFAULT_CONTEXT_SIZE
 
     @property
@@ -108,18 +108,18 @@ class ModelConfig:
 
     @property
     def weight_paths(self) -> tuple[str, ...]:
-        """Every file or directory of the models directory that the configuration names, the main one first."""
+        """All files and directories of the models directory that the configuration names, the main one first."""
         return tuple(name for name in self.weight_names if not _SCHEME.match(name))
 
     @property
     def weight_names(self) -> tuple[str, ...]:
-        """Those that are addresses too."""
+        """All weights, including those named by URI."""
         named = (self.model, self.mmproj, self.draft_model, self.lora_adapter, *self.lora_adapters, self.lora_base)
         return tuple(dict.fromkeys(name for name in named if name))
 
     @property
     def companion_names(self) -> tuple[str, ...]:
-        """Fields that name a file, or something that a backend knows by name."""
+        """Fields that name a file, or a value that the backend knows by name."""
         named = (
             self.parameters.get("tokenizer"),
             _get(self.document, "diffusers", mapping, {}).get("clip_model"),
@@ -129,7 +129,7 @@ class ModelConfig:
 
     @property
     def option_values(self) -> tuple[str, ...]:
-        """What stands after the name in `name:value`, and after the type in `key=type:value`."""
+        """The values of `name:value` and `key=type:value`."""
         values = (*(one.partition(":")[2] for one in self.options), *(one.rpartition(":")[2] for one in self.overrides))
         return tuple(dict.fromkeys(value.strip() for value in values if value.strip()))
 
@@ -146,7 +146,7 @@ def parse_model_config(document: Any) -> ModelConfig:
 
 
 def config_revision(config: ModelConfig) -> str:
-    """Of what the configuration says, not of how it is written: a comment or another order is no new revision."""
+    """A hash of the content: comments and the order of fields do not change it."""
     return hashlib.sha256(canonical_json(config).encode()).hexdigest()
 
 
@@ -159,7 +159,7 @@ def canonical_json(config: ModelConfig) -> str:
 
 
 def _plain(value: Any, *, depth: int) -> Any:
-    """JSON's values only, so that every store and language reads the same."""
+    """Only JSON values, so that all readers see the same."""
     if depth > 64:
         raise InvalidInput("the model configuration is nested too deeply")
     if isinstance(value, Mapping):
@@ -167,10 +167,12 @@ def _plain(value: Any, *, depth: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item, depth=depth + 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidInput(f"the model configuration holds the number {value}, which no backend can use")
+        raise InvalidInput(f"the model configuration contains the number {value}, which backends cannot use")
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
-    raise InvalidInput(f"the model configuration holds a {type(value).__name__}, which has no place there")
+    raise InvalidInput(
+        f"the model configuration contains a value of the type {type(value).__name__}, which JSON does not have"
+    )
 
 
 def _get(document: Mapping[str, Any], key: str, read: Read, default: Any) -> Any:
@@ -254,13 +256,13 @@ def check_model_name(name: str, *, what: str = "name") -> None:
         or any(part in ("", ".", "..") for part in parts)
     ):
         raise InvalidInput(
-            f"{what} {name[:80]!r} cannot be a model's: up to {NAME_MOST} printable characters, none of # \\ ? %,"
+            f"{what} {name[:80]!r} is not a valid model name: up to {NAME_MOST} printable characters, none of # \\ ? %,"
             " and no empty, `.` or `..` part between slashes"
         )
 
 
 def is_model_path(path: str) -> bool:
-    """A name within the models directory. What is staged to machines is chosen by it, so it must not lead out."""
+    """Whether it is a path inside of the models directory. Files are staged to nodes by it, so it must not lead out."""
     parts = path.replace("\\", "/").split("/")
     return bool(path) and not path.startswith(("/", "\\", "~")) and ".." not in parts and path.isprintable()
 

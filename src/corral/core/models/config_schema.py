@@ -28,7 +28,7 @@ class Problem:
 
 
 class WrongValue(Exception):
-    """Says what was wanted; the caller knows where."""
+    """Says what is expected; the caller adds the field."""
 
 
 def _shown(value: Any) -> str:
@@ -40,7 +40,7 @@ def _shown(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """Go reads a plain number or boolean as the text it was where a text belongs, and so do we."""
+    """Accepts a number or boolean for a text, as Go does."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
@@ -49,7 +49,7 @@ def text(value: Any) -> str:
 
 
 def whole(value: Any) -> int:
-    """Backends take 32 bits."""
+    """Backends use 32 bits."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -113,7 +113,7 @@ PARAMETERS: Table = {
     **_names(flag, "ignore_eos translate echo"),
     "logit_bias": mapping,
     "logprobs": anything,
-    # Entries of LocalAI's gallery have these here, where nothing reads them.
+    # Entries of LocalAI's gallery have these fields here, where nothing reads them.
     **_names(anything, "voice context_size f16 mmap threads"),
 }
 
@@ -159,7 +159,7 @@ FIELDS: Table = {
 
 
 def find_problems(document: Mapping[str, Any], table: Table, *, within: str = "") -> Iterator[Problem]:
-    """An empty value (`key:` with nothing behind it) means the field is not set, as in Go."""
+    """An empty value (`key:`) means that the field is not set, as in Go."""
     for key, value in document.items():
         kind = table.get(key)
         if kind is None or value is None:
@@ -187,7 +187,7 @@ def find_unknown(document: Mapping[str, Any], table: Table = FIELDS, *, within: 
 
 
 def suggest(unknown: str) -> list[str]:
-    """The fields that may have been meant: the same name elsewhere, or the nearest ones beside it."""
+    """Suggestions for a mistyped field: the same name in another section, or similar names in this one."""
     within, _, name = unknown.rpartition(".")
     elsewhere = [path for path in _PATHS if path.rpartition(".")[2] == name]
     beside = {path.rpartition(".")[2]: path for path in _PATHS if path.rpartition(".")[0] == within}
@@ -205,7 +205,8 @@ _PATHS = tuple(_paths(FIELDS))
 
 
 def refuse_unknown(document: Mapping[str, Any], *, known: Mapping[str, Any] | None = None) -> None:
-    """A mistyped field would be kept and change nothing. `known`: a document whose own were let in before."""
+    """Rejects mistyped fields, which would have no effect. `known`: a document whose unknown fields were accepted
+    before."""
     before = set(find_unknown(known)) if known is not None else set()
     unknown = [field for field in find_unknown(document) if field not in before]
     if not unknown:

@@ -1,4 +1,4 @@
-"""From a model's configuration to what a load needs: files, their names, and how the engine is started."""
+"""What a load needs, from the model configuration: files, their paths, and how to start the engine."""
 
 import hashlib
 import json
@@ -11,29 +11,29 @@ from corral.core.errors import InvalidInput
 from corral.core.models.config import ConfigFile, ModelConfig, is_model_path
 from corral.core.models.config_schema import numbers, text, whole
 
-# One conversation must not keep all others waiting; the memory of four contexts is what that costs.
+# Several slots, so that one conversation does not block all others. The cost is memory for four contexts.
 DEFAULT_SLOTS = 4
 LAST_PART_MOST_BYTES = 200
 SLOT_OPTIONS = ("parallel", "slots")
-"""Names of one option that every engine has; the first that is set counts."""
+"""Names for one option that all engines have; the first that is set is used."""
 MISTYPED_CUTOFF = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsPlan:
     files: tuple[ConfigFile, ...]
-    """Fetched by the worker itself."""
+    """Files that the worker downloads."""
     paths: tuple[str, ...]
-    """Names below the models directory that the engine will open."""
+    """Paths in the models directory that the engine opens."""
     maybe: tuple[str, ...] = ()
-    """Names that may be files there too, or mean something to the engine alone."""
+    """Names that may be files there, or values that only the engine knows."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.paths, *self.maybe)))
 
     def is_fetched(self, name: str) -> bool:
-        """Whether it is a download, or within one."""
+        """Whether it is a download, or inside of one."""
         return any(_is_within(name, file.filename) for file in self.files)
 
 
@@ -45,7 +45,7 @@ class EngineStart:
     slots: int | None = None
     embeddings: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
-    """Those that the engine does not know are not for it: a configuration may have been written for another."""
+    """Options that the engine does not know are ignored: the configuration may be written for another engine."""
 
 
 def backend_of(config: ModelConfig) -> str:
@@ -57,7 +57,7 @@ def backend_of(config: ModelConfig) -> str:
 
 
 def plan_weights(config: ModelConfig) -> WeightsPlan:
-    """Downloads the configuration lists, and those that its fields name by address."""
+    """Downloads that the configuration lists, and those that its fields name by URI."""
     by_address = [ConfigFile(local_name(config, name), name) for name in config.weight_names if is_address(name)]
     paths = dict.fromkeys((*config.weight_paths, *(file.filename for file in by_address)))
     maybe = dict.fromkeys(name for name in _hinted(config) if name not in paths)
@@ -65,7 +65,7 @@ def plan_weights(config: ModelConfig) -> WeightsPlan:
 
 
 def has_weights_of(before: ModelConfig, after: ModelConfig) -> bool:
-    """Whether a node that has all files of the one has those of the other."""
+    """Whether a node with all files of `before` has all files of `after`."""
     old, new = plan_weights(before), plan_weights(after)
     if before.document.get("artifacts") != after.document.get("artifacts"):
         return False
@@ -73,7 +73,7 @@ def has_weights_of(before: ModelConfig, after: ModelConfig) -> bool:
 
 
 def uses_file(config: ModelConfig, file: str) -> bool:
-    """Whether the configuration names the file, a directory that it is in, or one that is in it."""
+    """Whether the configuration names the path, a directory above it, or a path below it."""
     plan = plan_weights(config)
     names = (*plan.names, *(one.filename for one in plan.files))
     return any(_is_within(file, name) or _is_within(name, file) for name in names)
@@ -85,7 +85,7 @@ def _is_within(path: str, other: str) -> bool:
 
 
 def _hinted(config: ModelConfig) -> Iterator[str]:
-    """As LocalAI looks for them: what an option names lies in the models directory, or beside the model."""
+    """As in LocalAI: a file that an option names is in the models directory, or beside the model."""
     if config.model.endswith(".onnx"):
         yield f"{config.model}.json"
     beside = config.model.rpartition("/")[0]
@@ -97,7 +97,7 @@ def _hinted(config: ModelConfig) -> Iterator[str]:
 
 
 def by_configured_name(config: ModelConfig, found: Mapping[str, str]) -> dict[str, str]:
-    """Paths on the node by what the configuration says: an address leads to the file that came from there."""
+    """Paths on the node by the names in the configuration: a URI leads to its downloaded file."""
     named = {name: found.get(local_name(config, name)) for name in config.weight_names if is_address(name)}
     return {**found, **{name: path for name, path in named.items() if path is not None}}
 
@@ -107,13 +107,13 @@ def is_address(name: str) -> bool:
 
 
 def local_name(config: ModelConfig, name: str) -> str:
-    """Where a file named by address is kept: below the model's own directory."""
+    """The path of a file that is named by URI: below the model's own directory."""
     return f"{config.name}/{address_path(name)}" if is_address(name) else name
 
 
 def address_path(address: str) -> str:
-    """Of each address its own, so that nothing is taken for a namesake from elsewhere; the last part tells people and
-    backends what it is."""
+    """A path of its own for each URI, so that files with equal names are not mixed up. The last part is the file
+    name, for people and backends."""
     scheme, _, place = address.partition("://")
     if scheme.lower() in ("http", "https"):
         place = place.partition("#")[0].partition("?")[0]
@@ -125,8 +125,8 @@ def address_path(address: str) -> str:
 
 
 def borrowed_files(config: ModelConfig, others: Iterable[ModelConfig]) -> dict[str, tuple[ConfigFile, str]]:
-    """Downloads of other models that this one names without having them itself, by name, and whose they are. A name
-    that one model downloads is that download for all."""
+    """Files that this model uses and other models download, by name, with the owner. A name that one model downloads
+    means that download for all models."""
     plan = plan_weights(config)
     plain = [name for name in plan.names if not plan.is_fetched(name)]
     return {
@@ -139,14 +139,14 @@ def borrowed_files(config: ModelConfig, others: Iterable[ModelConfig]) -> dict[s
 
 
 def find_clash(config: ModelConfig, others: Iterable[ModelConfig], before: ModelConfig | None = None) -> str:
-    """Why a download cannot have the name it is to be kept under; empty when all can. `before`: the configuration that
-    this one takes the place of."""
+    """Why a download cannot be stored under its name; empty when all can. `before`: the configuration that this one
+    replaces."""
     known = tuple(others)
     return _clash_of_downloads(config, known) or _clash_with_plain_names(config, known, before)
 
 
 def _clash_with_plain_names(config: ModelConfig, others: Sequence[ModelConfig], before: ModelConfig | None) -> str:
-    """Whoever named the file first meant another one, which lies in a frontend's models directory or on a node."""
+    """Another model already uses the name for a file in a frontend's models directory or on a node."""
     downloads = [file for one in (*others, *([before] if before else [])) for file in plan_weights(one).files]
     there = {posixpath.normpath(file.filename) for file in downloads}
     news = [file for file in plan_weights(config).files if posixpath.normpath(file.filename) not in there]
@@ -190,15 +190,15 @@ def _hex(sha256: str) -> str:
 
 
 def capacity_of(config: ModelConfig, slots: int | None) -> int | None:
-    """How many requests one replica works on at the same time: as many as its engine can, and as its configuration
-    allows (`limits.max_concurrent`, 0 for no limit); the others wait in line. None: nobody knows."""
+    """How many requests a replica processes at the same time: the slots of its engine, limited by
+    `limits.max_concurrent` (0 for no limit). Further requests are queued. None: unknown."""
     known = [number for number in (slots, config.max_concurrent) if number]
     return min(known) if known else None
 
 
 def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
-    """`found`: absolute paths on the node by the configuration's names. What is not found there is a name that the
-    engine knows itself."""
+    """`found`: absolute paths on the node, by the names in the configuration. A name that is not there is passed to the
+    engine as it is."""
     given = _options(config)
     asked = [_positive(given.pop(name, "")) for name in SLOT_OPTIONS]
     slots = next(filter(None, asked), DEFAULT_SLOTS)
@@ -231,12 +231,12 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
 
 
 def _adapters(config: ModelConfig, found: Mapping[str, str]) -> dict[str, str]:
-    """`lora_scale` is for all that have none of their own in `lora_scales`, which goes with `lora_adapters`."""
+    """`lora_scale` applies to adapters without a value in `lora_scales`."""
     files = [found.get(file, file) for file in (config.lora_adapter, *config.lora_adapters) if file]
     if not files:
         return {}
     plain = ",".join(files)
-    # Engines that were installed before know commas only.
+    # Engine builds that are installed already accept commas only.
     given = {"lora_adapter": plain if plain.count(",") == len(files) - 1 else json.dumps(files, ensure_ascii=False)}
     scale = config.document.get("lora_scale")
     own = numbers(config.document.get("lora_scales") or ())
@@ -248,8 +248,8 @@ def _adapters(config: ModelConfig, found: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_mistyped_options(config: ModelConfig, before: ModelConfig, taken: Iterable[str]) -> dict[str, str]:
-    """Options that were added, that the engine does not take, and that look like one it does: by name, what was
-    meant. Others may have been written for another engine."""
+    """Added options that the engine does not know and that look like one it knows: by name, the suggestion. Other
+    unknown options may be for another engine."""
     known = sorted({*taken, *SLOT_OPTIONS})
     added = [name for name in _options(config) if name not in known and name not in _options(before)]
     near = {name: get_close_matches(name, known, n=1, cutoff=MISTYPED_CUTOFF) for name in added}
@@ -257,7 +257,7 @@ def find_mistyped_options(config: ModelConfig, before: ModelConfig, taken: Itera
 
 
 def _options(config: ModelConfig) -> dict[str, str]:
-    """LocalAI writes `name:value`; a bare name is a switch."""
+    """LocalAI's form is `name:value`; a name alone is a switch."""
     found = {}
     for option in config.options:
         name, colon, value = option.partition(":")

@@ -1,4 +1,4 @@
-"""What a LocalAI backend is told when it loads a model: the fields of `ModelOptions`, from the configuration."""
+"""The fields of LocalAI's `ModelOptions`, with which a backend loads a model, from the configuration."""
 
 import json
 from collections.abc import Mapping
@@ -64,12 +64,12 @@ _DIFFUSERS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedModel:
-    """Where the model's files lie on the machine that is to load it."""
+    """Paths of the model's files on the node that loads it."""
 
     models_dir: str = ""
-    """What relative option values are looked up in."""
+    """The directory of relative option values."""
     paths: Mapping[str, str] = field(default_factory=dict)
-    """Absolute, by the name the configuration has for each. What is not here was not staged."""
+    """Absolute paths, by the names in the configuration. A file that is missing here was not staged."""
 
 
 def model_options(config: ModelConfig, staged: StagedModel, *, backend: str = "", threads: int = 0) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def model_options(config: ModelConfig, staged: StagedModel, *, backend: str = ""
 
 
 def with_texts(kind: Schema, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration may hold a number where a text belongs; on the wire it has to be one."""
+    """Converts numbers to texts where the protocol needs a text."""
     return {
         name: text(value) if kind.by_name[name].kind == "string" and isinstance(value, (bool, int, float)) else value
         for name, value in fields.items()
@@ -109,7 +109,7 @@ def with_texts(kind: Schema, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _batch(config: ModelConfig) -> int:
-    """What is read in one piece and not written on has to fit into one batch."""
+    """A model that reads its whole input at once (embeddings, reranking) needs a batch as large as the context."""
     whole = config.embeddings or config.reranking or "score" in config.known_usecases
     return max(DEFAULT_BATCH, config.context_size_or_default) if whole else DEFAULT_BATCH
 
@@ -131,7 +131,7 @@ def _copied(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, An
 
 
 def _files(config: ModelConfig, staged: StagedModel) -> dict[str, Any]:
-    """A file that was not staged is sent as nothing, and left out of a list."""
+    """A file that was not staged is sent as an empty text, and left out of lists."""
     return {
         "MMProj": staged.paths.get(config.mmproj, ""),
         "DraftModel": staged.paths.get(config.draft_model, ""),

@@ -1,4 +1,4 @@
-"""When a changed configuration takes effect: at once, or when a replica of it has proven that it can be loaded."""
+"""When an edited configuration takes effect: at once, or after a replica with it has become ready."""
 
 import hashlib
 import json
@@ -12,8 +12,8 @@ from corral.core.models.localai_options import StagedModel, model_options
 
 
 def load_revision(config: ModelConfig) -> str:
-    """Of all that a process is started and loaded with. Configurations that agree in it are served by the same process:
-    the rest of them is applied to requests by frontends, or by the controllers."""
+    """A hash of all fields that a process is started and loaded with. Configurations with the same hash are served
+    by the same process: frontends and controllers apply the other fields."""
     try:
         backend = backend_of(config)
     except InvalidInput:  # nothing can be started from it
@@ -31,13 +31,14 @@ def load_revision(config: ModelConfig) -> str:
 
 
 def is_same_load(before: ModelConfig, after: ModelConfig) -> bool:
-    """Whether a process that was started from one of them serves the other as well."""
+    """Whether a process that was started with one of them can serve the other."""
     if before.alias_of or after.alias_of:
         return False
     return load_revision(before) == load_revision(after)
 
 
 def must_be_proven(before: ModelConfig, after: ModelConfig) -> bool:
-    """While replicas of the one before serve. Whoever disables a model, or makes it a redirect, wants them gone."""
+    """Whether a replica must become ready before the change takes effect. Not when the model is disabled or becomes a
+    redirect: its replicas end."""
     ends = any(config.alias_of or config.disabled for config in (before, after))
     return not ends and not is_same_load(before, after)

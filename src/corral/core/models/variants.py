@@ -1,5 +1,5 @@
-"""Which build of a model suits a machine. The rules are LocalAI's, so that a gallery means the same to both; what
-Corral adds is the reason."""
+"""Picks the build of a model for a node. The rules are LocalAI's, so that a gallery has the same meaning for both;
+Corral adds the reason."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _PREFERRED_TAGS = ("dflash", "mtp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelBuild:
-    """One of the entries that are the same model in another form."""
+    """One of several gallery entries for the same model."""
 
     name: str
     backend: str
@@ -43,11 +43,11 @@ def pick_build(
     runs_here: Callable[[str], bool],
     pin: str = "",
 ) -> PickedBuild | None:
-    """The build to install for `entry`. `memory_bytes` is VRAM, else RAM, as far as it is known. `runs_here` says
-    whether a backend has anything for this machine. None only for a pin that names no build."""
+    """The build to install for `entry`. `memory_bytes` is GPU memory, else RAM, if known. `runs_here`: whether a
+    backend has a build for this node. None only for a pin that names no build."""
     builds = [entry, *(variant for variant in variants if variant.name != entry.name)]
     if pin:
-        return next((PickedBuild(b.name, f"{b.name} was asked for") for b in builds if b.name == pin), None)
+        return next((PickedBuild(b.name, f"{b.name} was requested") for b in builds if b.name == pin), None)
     usable = [build for build in builds if build is entry or _may_run(build, memory_bytes, runs_here)]
     best = min(usable, key=lambda build: _rank(build, capability, memory_bytes, runs_here))
     return PickedBuild(best.name, _reason(best, entry, len(builds), capability, memory_bytes))
@@ -61,7 +61,7 @@ def _may_run(build: ModelBuild, memory_bytes: int | None, runs_here: Callable[[s
 def _rank(
     build: ModelBuild, capability: str, memory_bytes: int | None, runs_here: Callable[[str], bool]
 ) -> tuple[int, int, int, int]:
-    """Lower is better: known to fit, then a preferred engine, then a preferred kind of build, then the larger."""
+    """Lower is better: known to fit, then a preferred engine, then a preferred kind of build, then the larger one."""
     if not _may_run(build, memory_bytes, runs_here):
         fit = 2
     else:
@@ -80,10 +80,10 @@ def _engines(capability: str) -> tuple[str, ...]:
 
 def _reason(best: ModelBuild, entry: ModelBuild, count: int, capability: str, memory_bytes: int | None) -> str:
     if count == 1:
-        return f"{entry.name} comes in one build"
-    room = "unknown memory" if memory_bytes is None else f"{format_bytes(memory_bytes)} of memory"
+        return f"{entry.name} has one build"
+    memory = "unknown memory" if memory_bytes is None else f"{format_bytes(memory_bytes)} of memory"
     size = "of unknown size" if best.size_bytes is None else f"of {format_bytes(best.size_bytes)}"
     if best is entry and memory_bytes is not None and (best.size_bytes or 0) > memory_bytes:
-        return f"none of {count} builds fits {room} on a node that is {capability}, so {best.name} as it was asked for"
+        return f"none of {count} builds fits {memory} on a node that is {capability}; using {best.name} as requested"
     what = f"{best.name}, {size} for {best.backend or 'any backend'}"
-    return f"{what}, suits a node that is {capability} with {room} best of {count} builds"
+    return f"{what}, is the best of {count} builds for a node that is {capability} with {memory}"

@@ -1,7 +1,7 @@
-"""Where a machine says it can be reached, and whether it may say so.
+"""Addresses that workers advertise, and whether a frontend may use them.
 
-Frontends call the addresses that workers name, with credentials. One that leads to the frontend's own machine or to a
-cloud's metadata service is accepted only from who is there itself.
+Frontends send requests with credentials to these addresses. An address of the frontend's own machine is accepted only
+from that machine, and the address of a cloud metadata service never.
 """
 
 import ipaddress
@@ -11,10 +11,10 @@ from corral.core.errors import InvalidInput
 
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,62}))*\.?")
 _OLD_NUMBER = re.compile(r"(.*\.)?([0-9]+|0[xX][0-9A-Fa-f]*)\.?")
-"""What resolvers take for an IPv4 address in one of its old spellings: 127.1, 2130706433, 0x7f000001, 0177.0.0.1."""
+"""Old spellings of IPv4 addresses that resolvers accept: 127.1, 2130706433, 0x7f000001, 0177.0.0.1."""
 _LOCAL_NAME = re.compile(r"(.*\.localhost|(localhost[46]?|loopback|ip6-localhost|ip6-loopback)(\.localdomain[46]?)?)")
 _LEADS_TO_IPV4 = tuple(ipaddress.ip_network(text) for text in ("::/96", "64:ff9b::/96", "::ffff:0:0:0/96"))
-"""IPv4-compatible, NAT64 and translated addresses: the last four bytes say where they lead."""
+"""IPv4-compatible, NAT64 and translated addresses: the last four bytes are the IPv4 address."""
 _METADATA = frozenset(
     ipaddress.ip_address(text) for text in ("169.254.169.254", "100.100.100.200", "168.63.129.16", "fd00:ec2::254")
 )
@@ -33,7 +33,7 @@ def split_address(text: str, *, what: str) -> tuple[str, int]:
 
 
 def check_address(text: str, *, what: str, told_from: str | None) -> None:
-    """`told_from`: the address the machine was at when it said so; None where nobody knows."""
+    """`told_from`: the address that the worker connected from; None when it is unknown."""
     host, _ = split_address(text, what=what)
     if is_local_name(host) and not _is_loopback_text(told_from):
         raise InvalidInput(_forbidden(what, text, told_from))
@@ -43,7 +43,7 @@ def check_address(text: str, *, what: str, told_from: str | None) -> None:
 
 
 def may_be_at(address: Address, told_from: str | None) -> bool:
-    """Whether who is at `told_from` may say that it is reached at `address`."""
+    """Whether a worker at `told_from` may advertise `address`."""
     address = _unwrapped(address)
     if address in _METADATA or address.is_multicast:
         return False
@@ -62,8 +62,8 @@ def is_local_name(host: str) -> bool:
 
 
 def same_origin(one: str, other: str) -> bool:
-    """Whether two connections come from one machine, as far as their addresses tell: one that has an IPv6 network
-    changes its address there at will."""
+    """Whether two connections come from one machine, by their addresses. A machine may change its address within its
+    IPv6 network."""
     first, second = parse_ip(one), parse_ip(other)
     if first is None or second is None:
         return one == other
@@ -73,7 +73,7 @@ def same_origin(one: str, other: str) -> bool:
 
 
 def _network_of(address: Address) -> ipaddress.IPv6Network | None:
-    """The network that is one machine's or its owner's: not the link that everybody is on, nor IPv4 in disguise."""
+    """The /64 network of a machine; None for link-local addresses, which all machines share, and for wrapped IPv4."""
     if address.version == 4 or address.is_link_local or _unwrapped(address) != address:
         return None
     return ipaddress.IPv6Network((int(address), 64), strict=False)
@@ -92,7 +92,7 @@ def _unmapped(address: Address) -> Address:
 
 
 def _unwrapped(address: Address) -> Address:
-    """Where packets to it end up: several ranges of IPv6 only carry an IPv4 address."""
+    """The IPv4 address inside an IPv6 address of a translation range, else the address itself."""
     address = _unmapped(address)
     if isinstance(address, ipaddress.IPv4Address) or address.is_loopback or address.is_unspecified:
         return address
@@ -110,6 +110,6 @@ def _is_loopback_text(text: str | None) -> bool:
 
 def _forbidden(what: str, text: str, told_from: str | None) -> str:
     return (
-        f"{what}: a machine at {told_from or 'an unknown address'} cannot be reached at {text}; tell the address under"
-        " which the frontends reach it (--advertise)"
+        f"{what}: a worker at {told_from or 'an unknown address'} must not advertise {text}; set the address at which"
+        " frontends reach it (--advertise)"
     )

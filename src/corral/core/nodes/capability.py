@@ -1,4 +1,5 @@
-"""Which builds of a backend fit a node: one token, picked by LocalAI's rules so that its galleries mean the same."""
+"""The capability token of a node, which selects builds of a backend. The rules are LocalAI's, so that its galleries
+work unchanged."""
 
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ class CapabilityFacts:
     vram_total_bytes: int | None = None
     cuda_majors: frozenset[int] = frozenset()  # 12 when /usr/local/cuda-12 exists
     forced: str | None = None  # by setting
-    run_file: str | None = None  # what the image's entry point wrote for us
+    run_file: str | None = None  # written by the entry point of the container image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,7 @@ def pick_capability(facts: CapabilityFacts) -> Capability:
     if facts.gpu_vendor is None:
         return Capability(token=DEFAULT_TOKEN, reason="no GPU found")
     if facts.vram_total_bytes is None:
-        # LocalAI counts unread memory as zero, which leads here too. We end alike but say why.
+        # LocalAI counts unknown memory as zero, with the same result. We also give the reason.
         return Capability(
             token=DEFAULT_TOKEN,
             reason=f"the memory of the {facts.gpu_vendor} GPU is unknown, so CPU builds are used;"
@@ -55,7 +56,7 @@ def pick_capability(facts: CapabilityFacts) -> Capability:
 
 
 def reported_capability(token: str | None, *, gpu_vendor: str | None, vram_total_bytes: int | None) -> str:
-    """What a node that has told no capability counts as: its vendor, if there is memory worth speaking of."""
+    """The token of a node that reports none: its GPU vendor, if the GPU has more than 4 GiB of memory."""
     if token:
         return token
     if gpu_vendor and gpu_vendor != "unknown" and (vram_total_bytes or 0) > SMALL_VRAM_BYTES:

@@ -1,4 +1,4 @@
-"""What keeps a reachable node from taking new work. What runs there goes on; nothing new is placed there."""
+"""Conditions: why a reachable node gets no new work. Its running replicas continue."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,16 +15,16 @@ class ConditionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """Told by the worker, or found by a frontend. Present means that it holds."""
+    """Reported by the worker, or found by a frontend. It exists only while it holds."""
 
     kind: str
-    """One of ours; a newer worker may know others."""
+    """A `ConditionKind`; a newer worker may report others."""
     reason: str
     remedy: str
 
 
 def judge_clock(sent_at_ms: int, *, now_ms: int) -> Condition | None:
-    """Of a heartbeat that took a few seconds at most. Credentials and leases are judged by clocks."""
+    """Compares the clock of a heartbeat. Credentials and leases depend on synchronised clocks."""
     off_ms = sent_at_ms - now_ms
     if abs(off_ms) <= CLOCK_TOLERANCE_MS:
         return None
@@ -32,5 +32,5 @@ def judge_clock(sent_at_ms: int, *, now_ms: int) -> Condition | None:
     return Condition(
         kind=ConditionKind.CLOCK_SKEW,
         reason=f"its clock is {abs(off_ms) / 1000:.0f} s {direction} the store's",
-        remedy="Set the clock and keep it right with NTP (`timedatectl set-ntp true`).",
+        remedy="Set the clock and enable NTP (`timedatectl set-ntp true`).",
     )

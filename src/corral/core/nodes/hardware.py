@@ -1,4 +1,4 @@
-"""What a machine is made of. A field nobody could read is None, with a line in `problems`; it is never zero."""
+"""The hardware of a node. A value that could not be read is None, never zero, and has an entry in `problems`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from typing import Literal
 
 GpuVendor = Literal["nvidia", "amd", "intel", "apple", "vulkan", "unknown"]
 
-# Where two makers' GPUs share a machine and none is larger, the one with more builds in the galleries goes first.
+# For GPUs of two vendors with equal memory: the vendor with more builds in the galleries first.
 VENDOR_ORDER: tuple[GpuVendor, ...] = ("nvidia", "amd", "intel", "apple", "vulkan", "unknown")
 
-# A tool's presence tells of a vendor where neither driver nor bus does, for example inside a container.
+# An installed tool shows the vendor where driver and bus cannot be read, for example in a container.
 VENDOR_OF_TOOL: tuple[tuple[str, GpuVendor], ...] = (
     ("nvidia-smi", "nvidia"),
     ("rocm-smi", "amd"),
@@ -25,7 +25,7 @@ class Gpu:
     name: str | None = None
     memory_total_bytes: int | None = None
     memory_free_bytes: int | None = None
-    unified: bool = False  # its memory is the machine's memory: what one takes, the other lacks
+    unified: bool = False  # it shares the memory of the CPU
     compute_capability: str | None = None
     driver: str | None = None
     pci_address: str | None = None
@@ -36,7 +36,7 @@ class Gpu:
 class Cpu:
     model: str | None = None
     count: int | None = None
-    flags: tuple[str, ...] | None = None  # only those an inference build may ask for
+    flags: tuple[str, ...] | None = None  # only those that inference builds need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class DiskInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    platform: str  # "linux/amd64", in the words of OCI images
+    platform: str  # "linux/amd64", as in OCI images
     gpus: tuple[Gpu, ...] = ()
     gpu_vendor: GpuVendor | None = None
     cpu: Cpu
@@ -73,19 +73,19 @@ class Hardware:
 
     @property
     def compute_capability(self) -> str | None:
-        """The lowest among the GPUs in use: what runs there runs on all of them."""
+        """The lowest of the main GPUs: a build for it runs on all of them."""
         known = [gpu.compute_capability for gpu in self.main_gpus if gpu.compute_capability is not None]
         return min(known, key=_version_order, default=None)
 
     @property
     def main_gpus(self) -> tuple[Gpu, ...]:
-        """Those a backend build can use together: one vendor's. The idle graphics unit of a CPU is not among them."""
+        """The GPUs of one vendor, which a build can use together. The integrated GPU of a CPU is not among them."""
         return tuple(gpu for gpu in self.gpus if gpu.vendor == self.gpu_vendor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareUsage:
-    """The part of the hardware that changes from one heartbeat to the next."""
+    """The values that change from one heartbeat to the next."""
 
     ram_available_bytes: int | None = None
     vram_total_bytes: int | None = None
@@ -96,7 +96,7 @@ class HardwareUsage:
 
 
 def pick_gpu_vendor(gpus: Iterable[Gpu], tools: Iterable[str] = ()) -> GpuVendor | None:
-    """The vendor of the GPUs with most memory; without a GPU in sight, the vendor whose tool is installed."""
+    """The vendor of the GPUs with the most memory; without a known GPU, the vendor whose tool is installed."""
     sizes: dict[GpuVendor, int] = {}
     for gpu in gpus:
         sizes[gpu.vendor] = sizes.get(gpu.vendor, 0) + (gpu.memory_total_bytes or 0)
@@ -107,16 +107,16 @@ def pick_gpu_vendor(gpus: Iterable[Gpu], tools: Iterable[str] = ()) -> GpuVendor
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:
-    """None when nothing is known. A part that is unknown makes the sum a lower bound, not nothing."""
+    """None when no value is known. Unknown values are left out, so the sum may be a lower bound."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def vram_label(vram_bytes: int) -> str:
-    """The size class an operator selects nodes by: `24GB`, and `80GB+` for all that is larger."""
+    """The size class for selectors: `24GB`, and `80GB+` for larger ones."""
     size_gib = vram_bytes / (1 << 30)
     for step_gib, label in ((80, "80GB+"), (48, "48GB"), (24, "24GB"), (16, "16GB"), (8, "8GB")):
-        # Cards report a little less than what is printed on them.
+        # Cards report slightly less than their nominal size.
         if size_gib >= step_gib * 0.98:
             return label
     return f"{int(size_gib)}GB"

@@ -1,4 +1,4 @@
-"""One look at one node: what its row becomes after a bus round trip and the age of its heartbeat."""
+"""The health of one node, from a round trip on the bus and the age of its heartbeat."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,19 +13,19 @@ class BusProbe:
     answered: bool
     no_responders: bool = False
     epoch: int | None = None
-    """Of the process that answered, if it told."""
+    """Of the process that answered, if it reported it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthRecord:
-    """The part of a node that health is judged by: little, because every pass reads it of every node."""
+    """The part of a node that health checks need. It is small because every pass reads it for every node."""
 
     node_id: NodeId
     node_type: NodeType
     approved: bool
     epoch: int
-    tells_epoch: bool
-    """Corral's workers do, LocalAI's do not."""
+    reports_epoch: bool
+    """Corral workers do, LocalAI workers do not."""
     presence: Presence
     presence_reason: str
     presence_since: int
@@ -35,12 +35,12 @@ class HealthRecord:
     bus_no_responders: bool
 
     def is_answered_by(self, probe: BusProbe) -> bool:
-        """The answer of an earlier process says nothing about the one that is registered now."""
-        return probe.answered and (not self.tells_epoch or probe.epoch == self.epoch)
+        """An answer of an earlier worker process does not count for the registered one."""
+        return probe.answered and (not self.reports_epoch or probe.epoch == self.epoch)
 
     @property
     def expected_on_bus(self) -> bool:
-        """Agents do not serve the bus, and a node that waits for approval has no way onto it."""
+        """Agents do not use the bus, and a node that waits for approval has no access to it."""
         return self.approved and self.node_type is NodeType.BACKEND
 
 
@@ -50,7 +50,7 @@ def health_record_of(node: Node) -> HealthRecord:
         node_type=node.node_type,
         approved=node.approved,
         epoch=node.epoch,
-        tells_epoch=node.instance is not None,
+        reports_epoch=node.instance is not None,
         presence=node.presence,
         presence_reason=node.presence_reason,
         presence_since=node.presence_since,
@@ -61,23 +61,23 @@ def health_record_of(node: Node) -> HealthRecord:
     )
 
 
-def with_health_record(node: Node, pulse: HealthRecord) -> Node:
+def with_health_record(node: Node, record: HealthRecord) -> Node:
     return replace(
         node,
-        presence=pulse.presence,
-        presence_reason=pulse.presence_reason,
-        bus_answered=pulse.bus_answered,
-        bus_failures=pulse.bus_failures,
-        bus_no_responders=pulse.bus_no_responders,
+        presence=record.presence,
+        presence_reason=record.presence_reason,
+        bus_answered=record.bus_answered,
+        bus_failures=record.bus_failures,
+        bus_no_responders=record.bus_no_responders,
     )
 
 
-def any_live(pulses: Iterable[HealthRecord]) -> bool:
-    return any(pulse.presence is Presence.LIVE and pulse.expected_on_bus for pulse in pulses)
+def any_live(records: Iterable[HealthRecord]) -> bool:
+    return any(record.presence is Presence.LIVE and record.expected_on_bus for record in records)
 
 
 def judge_health(
-    pulse: HealthRecord,
+    record: HealthRecord,
     probe: BusProbe | None,
     *,
     now_ms: int,
@@ -85,63 +85,63 @@ def judge_health(
     limits: Limits,
     others_live: bool = False,
 ) -> HealthRecord:
-    """The pulse as it should be stored after this round trip (None: we could not try)."""
-    pulse = _with_probe(pulse, probe, limits)
-    beat_age_s = None if pulse.last_heartbeat is None else max(0, now_ms - pulse.last_heartbeat) / 1000
-    if beat_age_s is not None and beat_age_s >= limits.suspect_after_s:
+    """The record to store after this round trip (`probe` None: it could not be tried)."""
+    record = _with_probe(record, probe, limits)
+    heartbeat_age_s = None if record.last_heartbeat is None else max(0, now_ms - record.last_heartbeat) / 1000
+    if heartbeat_age_s is not None and heartbeat_age_s >= limits.suspect_after_s:
         if listened_s < limits.suspect_after_s:
-            # We have not listened long enough to hold the silence against it, and an old beat proves no life either.
-            return pulse
-        if pulse.presence is Presence.GONE and (probe is None or not pulse.is_answered_by(probe)):
-            # Silent on both paths still, however short we have been listening: only a sign of life brings it back.
-            return pulse
+            # We have not listened long enough to count the silence, and an old heartbeat proves nothing.
+            return record
+        if record.presence is Presence.GONE and (probe is None or not record.is_answered_by(probe)):
+            # Still silent on both paths, however short we have listened: only an answer brings it back.
+            return record
     verdict = classify_evidence(
         Evidence(
-            beat_silence_s=None if beat_age_s is None else min(beat_age_s, listened_s),
+            heartbeat_silence_s=None if heartbeat_age_s is None else min(heartbeat_age_s, listened_s),
             listened_s=listened_s,
-            expected_on_bus=pulse.expected_on_bus,
-            bus_answered=pulse.bus_answered,
-            bus_failures=pulse.bus_failures,
-            bus_no_responders=pulse.bus_no_responders,
-            not_live_s=_not_live_s(pulse, now_ms=now_ms, listened_s=listened_s),
+            expected_on_bus=record.expected_on_bus,
+            bus_answered=record.bus_answered,
+            bus_failures=record.bus_failures,
+            bus_no_responders=record.bus_no_responders,
+            not_live_s=_not_live_s(record, now_ms=now_ms, listened_s=listened_s),
             others_live=others_live,
         ),
         limits,
     )
-    if verdict is None or (not pulse.approved and verdict.event.proves):
-        # Nothing can be proven of a machine that may not work yet.
-        return pulse
-    presence = next_presence(pulse.presence, verdict.event)
-    if presence is pulse.presence and (presence is not Presence.GONE or verdict.reason == pulse.presence_reason):
-        # The same verdict again: nothing happened. Of a node that is gone, which path is silent may have changed.
-        return pulse
-    return replace(pulse, presence=presence, presence_reason=verdict.reason)
+    if verdict is None or (not record.approved and verdict.event.proves):
+        # A node without approval cannot be proven live.
+        return record
+    presence = next_presence(record.presence, verdict.event)
+    if presence is record.presence and (presence is not Presence.GONE or verdict.reason == record.presence_reason):
+        # The same verdict again. For an offline node the silent path may have changed.
+        return record
+    return replace(record, presence=presence, presence_reason=verdict.reason)
 
 
-def _not_live_s(pulse: HealthRecord, *, now_ms: int, listened_s: float) -> float:
-    """A node that is gone was silent for the limit before that was said."""
-    if pulse.presence is Presence.LIVE:
+def _not_live_s(record: HealthRecord, *, now_ms: int, listened_s: float) -> float:
+    """An offline node was silent for the whole limit before."""
+    if record.presence is Presence.LIVE:
         return 0.0
-    if pulse.presence is Presence.GONE:
+    if record.presence is Presence.GONE:
         return listened_s
-    return min(max(0, now_ms - pulse.presence_since) / 1000, listened_s)
+    return min(max(0, now_ms - record.presence_since) / 1000, listened_s)
 
 
-def _with_probe(pulse: HealthRecord, probe: BusProbe | None, limits: Limits) -> HealthRecord:
+def _with_probe(record: HealthRecord, probe: BusProbe | None, limits: Limits) -> HealthRecord:
     if probe is None:
-        return pulse
-    answered = pulse.is_answered_by(probe)
-    if answered and pulse.bus_answered and not pulse.bus_failures:
-        return pulse
+        return record
+    answered = record.is_answered_by(probe)
+    if answered and record.bus_answered and not record.bus_failures:
+        return record
     if answered:
-        return replace(pulse, bus_answered=True, bus_failures=0, bus_no_responders=False)
-    # Counted up to the limit only: a node that stays away is not rewritten at every pass.
-    failures = min(pulse.bus_failures + 1, limits.bus_failures)
-    return replace(pulse, bus_failures=failures, bus_no_responders=probe.no_responders)
+        return replace(record, bus_answered=True, bus_failures=0, bus_no_responders=False)
+    # Counted up to the limit only, so that the row of an offline node is not rewritten at every pass.
+    failures = min(record.bus_failures + 1, limits.bus_failures)
+    return replace(record, bus_failures=failures, bus_no_responders=probe.no_responders)
 
 
-def pick_news(
-    pulses: Iterable[HealthRecord],
+def pick_changed(
+    records: Iterable[HealthRecord],
     probes: Mapping[NodeId, BusProbe],
     *,
     now_ms: int,
@@ -149,10 +149,10 @@ def pick_news(
     limits: Limits,
     others_live: bool = False,
 ) -> list[NodeId]:
-    """The nodes about which there is something to write. Of a quiet herd, none."""
+    """Ids of the nodes whose record changes."""
 
-    def judged(pulse: HealthRecord) -> HealthRecord:
-        probe = probes.get(pulse.node_id)
-        return judge_health(pulse, probe, now_ms=now_ms, listened_s=listened_s, limits=limits, others_live=others_live)
+    def judged(record: HealthRecord) -> HealthRecord:
+        probe = probes.get(record.node_id)
+        return judge_health(record, probe, now_ms=now_ms, listened_s=listened_s, limits=limits, others_live=others_live)
 
-    return [pulse.node_id for pulse in pulses if judged(pulse) != pulse]
+    return [record.node_id for record in records if judged(record) != record]

@@ -1,4 +1,4 @@
-"""What each machine did in the last hour, minute by minute."""
+"""Requests and memory of each node in the last hour, per minute."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ MINUTES = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficShare:
-    """What was answered with one machine. Counters, so two of them add up and one may be taken off another."""
+    """Requests that one node answered. Counters: they can be added and subtracted."""
 
     requests: int = 0
     failed: int = 0
     busy_s: float = 0.0
-    """The answers' lengths together: divided by the time they came in, how many were under way on average."""
+    """The sum of all durations. Divided by a period, it is the average number of concurrent requests."""
 
     def __add__(self, other: "TrafficShare") -> "TrafficShare":
         return TrafficShare(
@@ -32,21 +32,21 @@ class TrafficShare:
 
 
 def shares_between(before: Mapping[str, TrafficShare], after: Mapping[str, TrafficShare]) -> dict[str, TrafficShare]:
-    """What was added to each; those with nothing are left out."""
+    """The increase for each node; nodes without requests are left out."""
     added = {node: share - before.get(node, TrafficShare()) for node, share in after.items()}
     return {node: share for node, share in added.items() if share.requests}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """None is unknown, which is not zero."""
+    """None is unknown, never zero."""
 
     ram_bytes: int | None = None
     vram_bytes: int | None = None
 
 
 def memory_use(node: Node) -> MemoryUse:
-    """Of a machine that is away nothing is known: what it last said is not what it has."""
+    """Unknown for an offline node: its last report is outdated."""
     if node.presence in (Presence.GONE, Presence.LEFT):
         return MemoryUse()
     return MemoryUse(
@@ -61,7 +61,7 @@ def _used(total: int | None, available: int | None) -> int | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMinute:
     length_s: float = MINUTE_S
-    """The minute that still runs is shorter."""
+    """The current minute is shorter."""
     share: TrafficShare = TrafficShare()
     memory: MemoryUse = MemoryUse()
 
@@ -74,7 +74,7 @@ class _Minute:
 
 
 class NodeHistory:
-    """By node name, on a clock that never goes back. Nothing is kept of a quiet machine but its memory."""
+    """By node name, on a monotonic clock. Of a node without requests only its memory is kept."""
 
     def __init__(self, *, now_s: float) -> None:
         self._minutes: deque[_Minute] = deque([_Minute(_number(now_s))])
@@ -89,7 +89,7 @@ class NodeHistory:
         self._current(now_s).memory.update(uses)
 
     def read(self, node: str, *, now_s: float) -> list[NodeMinute]:
-        """Oldest first, without a gap; the last one still runs."""
+        """Oldest first, without gaps; the last is the current minute."""
         current = self._current(now_s)
         found = {
             minute.number: NodeMinute(

@@ -1,4 +1,4 @@
-"""Labels: what a worker says, what an administrator says, and what follows from the hardware."""
+"""Labels of a node: from its worker, from an administrator, and derived from its hardware."""
 
 import re
 from collections.abc import Mapping
@@ -15,25 +15,23 @@ RESERVED = ("node.name", "node.replica-slots", "gpu.vendor", "gpu.vram")
 
 
 def check_operator_labels(labels: Mapping[str, str]) -> None:
-    """Selectors rely on what a machine is: nobody may say otherwise."""
+    """Derived labels cannot be overridden: selectors rely on them."""
     taken = sorted(set(labels) & set(RESERVED))
     if taken:
-        raise InvalidInput(
-            f"{taken[0]!r} is a label Corral sets by itself from what the machine is; choose another key"
-        )
+        raise InvalidInput(f"Corral sets the label {taken[0]!r} from the hardware of the node; choose another key")
     check_labels(labels)
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
     if len(labels) > MAX_LABELS:
-        raise InvalidInput(f"{len(labels)} labels are too many; at most {MAX_LABELS} fit on a node")
+        raise InvalidInput(f"{len(labels)} labels are too many; a node can have at most {MAX_LABELS}")
     for key, value in labels.items():
         if not _KEY.fullmatch(key):
             raise InvalidInput(
-                f"{key!r} cannot be a label; use letters, digits and . _ / - and start with a letter or digit"
+                f"{key!r} is not a valid label key; use letters, digits and . _ / - and start with a letter or digit"
             )
         if len(value) > 255 or any(ord(char) < 32 for char in value):
-            raise InvalidInput(f"the value of label {key!r} is over 255 characters or has control characters")
+            raise InvalidInput(f"the value of label {key!r} is longer than 255 characters or has control characters")
 
 
 def derived_labels(node: Node) -> dict[str, str]:
@@ -46,8 +44,8 @@ def derived_labels(node: Node) -> dict[str, str]:
 
 
 def effective_labels(node: Node) -> dict[str, str]:
-    """An administrator's word goes before the worker's. What was derived goes before both: LocalAI's workers send some
-    of it themselves, so it cannot be refused."""
+    """Labels of an administrator override those of the worker. Derived labels override both: LocalAI workers send
+    some of them too, so they cannot be rejected."""
     return {**node.worker_labels, **node.operator_labels, **derived_labels(node)}
 
 

@@ -1,4 +1,4 @@
-"""Names that look alike to a person are one name: `BUS-LIVE` and `bus-live`, and one with another kind of hyphen."""
+"""Names that look alike to a person: `BUS-LIVE` and `bus-live`, or the same with another kind of hyphen."""
 
 import unicodedata
 from functools import lru_cache
@@ -17,9 +17,9 @@ _LIKE_LATIN = dict(
 _ALIKE = str.maketrans({**dict.fromkeys(_HYPHENS, "-"), **_LIKE_LATIN})
 
 
-@lru_cache(maxsize=8192)  # a node that joins is compared with all others
+@lru_cache(maxsize=8192)  # a joining node is compared with all others
 def looks_like(name: str) -> str:
-    """The same for names that look alike."""
+    """A key that is equal for names that look alike."""
     folded = unicodedata.normalize("NFKC", name.translate(_ALIKE)).casefold().translate(_ALIKE)
     visible = "".join(char for char in folded if unicodedata.category(char) not in ("Cf", "Mn"))
     return " ".join(visible.split())

@@ -1,4 +1,4 @@
-"""Nouns of the herd: a node is a machine, a worker is our process on it."""
+"""A node: one machine of the cluster, on which a worker runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from corral.core.nodes.presence import Presence
 
 NodeId = NewType("NodeId", str)
 LEAVE_GRACE_MS = 15_000
-"""A worker that is started again, or a whole herd that is being stopped, moves nothing to other machines."""
+"""A restart of a worker, or a shutdown of the whole cluster, moves no replicas to other nodes within this time."""
 
 
 class NodeType(StrEnum):
@@ -27,11 +27,11 @@ class NodeStatus(StrEnum):
 
 
 class NodeState(StrEnum):
-    """What people see. LocalAI's statuses, and one more."""
+    """The state that users see: LocalAI's statuses and `joining`."""
 
     PENDING = "pending"
     JOINING = "joining"
-    """Approved, and on its way: not seen to be ready yet, and not ill."""
+    """Approved, but not heard on both paths yet."""
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
     OFFLINE = "offline"
@@ -39,7 +39,7 @@ class NodeState(StrEnum):
 
 
 def classify_status(*, approved: bool, draining: bool, presence: Presence) -> NodeStatus:
-    """What an administrator decided goes before what we observe; absence goes before draining."""
+    """Approval comes before what was observed; offline comes before draining."""
     if not approved:
         return NodeStatus.PENDING
     match presence:
@@ -53,7 +53,7 @@ def classify_status(*, approved: bool, draining: bool, presence: Presence) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUsage:
-    """What a heartbeat tells. None is unknown, never zero."""
+    """The values of a heartbeat. None is unknown, never zero."""
 
     available_vram: int | None = None
     total_vram: int | None = None
@@ -65,8 +65,8 @@ class NodeUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameClaim:
-    """Another machine that wants to be a node: it registered under the node's name and is not that node. It waits until
-    an administrator says that it replaces it."""
+    """Another machine that registered under the name of this node. It waits until an administrator lets it replace the
+    node."""
 
     id: str
     key_hash: str | None
@@ -91,17 +91,17 @@ class Node:
     node_type: NodeType
     approved: bool
     drain_requested: bool
-    """An administrator's wish; it outlives every restart of the worker."""
+    """Set by an administrator; kept across restarts of the worker."""
     worker_draining: bool
-    """The worker's own word that it is about to stop; a new process starts without it."""
+    """Set by the worker when it is about to stop; cleared by the next worker process."""
     presence: Presence
     presence_reason: str
     address: str
     http_address: str
     key_hash: str | None
-    """Hash of the secret only this node knows; None for a LocalAI worker, which has none."""
+    """Hash of the node's secret; None for a LocalAI worker, which has none."""
     instance: str | None
-    """The worker process that speaks for this node; a new one makes a new epoch."""
+    """Id of the worker process; a new process begins a new epoch."""
     epoch: int
     total_vram: int | None
     available_vram: int | None
@@ -119,30 +119,30 @@ class Node:
     worker_labels: Mapping[str, str]
     operator_labels: Mapping[str, str]
     facts: str | None
-    """What a Corral worker told about its machine, as it told it (JSON)."""
+    """The hardware report of a Corral worker (JSON)."""
     conflict_message: str | None
     conflict_at: int | None
     last_heartbeat: int | None
     bus_answered: bool
-    """This process has answered on the bus at least once."""
+    """The current worker process has answered on the bus at least once."""
     bus_failures: int
     bus_no_responders: bool
     created_at: int
     changed_at: int
     refused_count: int = 0
-    """Messages of it that could not be read or stored, since it joined."""
+    """Messages of the node that were rejected since it joined."""
     refused_reason: str | None = None
     refused_at: int | None = None
     conditions: tuple[Condition, ...] = ()
-    """What keeps it from taking new work although it is reachable."""
+    """Why it gets no new work although it is reachable."""
     registered_from: str | None = None
-    """The address its last registration came from. A LocalAI worker, which has no secret, is bound to it."""
+    """The address of its last registration. A LocalAI worker, which has no secret, is bound to it."""
     claims: tuple[NameClaim, ...] = ()
-    """Other machines that claim to be this one."""
+    """Other machines that registered under its name."""
     presence_since: int = 0
-    """When `presence` or `approved` last changed, or another machine became this node."""
+    """When `presence` or `approved` last changed, or another machine replaced this node."""
     drain_since: int | None = None
-    """When it began to drain, on whoever's word; None while it does not."""
+    """When it began to drain, for either reason; None while it does not."""
 
     @property
     def speaks_corral(self) -> bool:
@@ -151,12 +151,12 @@ class Node:
 
     @property
     def status(self) -> NodeStatus:
-        """Whether it is reachable and may work: what routing and orders go by."""
+        """Whether it is reachable and may work. Routing and operations use it."""
         return classify_status(approved=self.approved, draining=self.draining, presence=self.presence)
 
     @property
     def state(self) -> NodeState:
-        """A node that cannot take new work is not healthy, though what runs there serves on."""
+        """A node that gets no new work is shown as unhealthy, although its replicas still serve."""
         if self.approved and self.presence is Presence.JOINING:
             return NodeState.JOINING
         status = self.status
@@ -166,19 +166,19 @@ class Node:
 
     @property
     def localai_status(self) -> NodeStatus:
-        """The state in LocalAI's words."""
+        """The state as a LocalAI status."""
         state = self.state
         return NodeStatus.UNHEALTHY if state is NodeState.JOINING else NodeStatus(state.value)
 
     @property
     def draining(self) -> bool:
-        """A worker that has left is not about to stop any more; an administrator's wish stands while it is away."""
-        away = self.presence in (Presence.LEFT, Presence.GONE)
-        return self.drain_requested or (self.worker_draining and not away)
+        """A worker that has left is not about to stop any more; a requested drain stays while the node is offline."""
+        is_offline = self.presence in (Presence.LEFT, Presence.GONE)
+        return self.drain_requested or (self.worker_draining and not is_offline)
 
     @property
     def draining_since(self) -> int:
-        """Of a node that drains. A frontend of an earlier version notes only that its row changed."""
+        """For a draining node. A frontend of an earlier version stores only that the row changed."""
         return self.changed_at if self.drain_since is None else self.drain_since
 
     @property
@@ -191,8 +191,7 @@ class Node:
 
 
 def just_left(node: Node, *, now_ms: int) -> bool:
-    """Its worker says that it stops, or has said good-bye a moment ago: it may well be back in a moment, with all that
-    ran there."""
+    """Whether its worker is stopping, or left moments ago: it may return soon, with its processes."""
     has_left = node.presence is Presence.LEFT
     since = node.presence_since if has_left else node.draining_since
     return (has_left or node.worker_draining) and not node.drain_requested and now_ms - since < LEAVE_GRACE_MS
@@ -200,7 +199,7 @@ def just_left(node: Node, *, now_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeClaim:
-    """What a worker says of itself when it registers."""
+    """What a worker reports about itself when it registers."""
 
     name: str
     node_type: NodeType

@@ -1,4 +1,4 @@
-"""What a node was last seen to have: told by the node itself, complete, never guessed."""
+"""Backends and processes of a node, as the node last reported them: complete, never inferred."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class ObservedBackend:
     is_meta: bool = False
     is_system: bool = False
     concrete: str = ""
-    """Of a family: the backend that stands for it on this node."""
+    """For a meta backend: the backend that it resolves to on this node."""
     alias: str = ""
     version: str = ""
     digest: str = ""
@@ -20,7 +20,7 @@ class ObservedBackend:
     gallery_url: str = ""
     installed_at: str = ""
     generation: int | None = None
-    """Of the last order carried out; None from a worker that knows no generations."""
+    """Of the last intent that was applied; None from a worker without generations."""
     versions: tuple[str, ...] = ()
     """Digests on the node's disk, newest first."""
     problem: str = ""
@@ -33,7 +33,7 @@ class ObservedProcess:
     replica: int
     backend: str
     digest: str
-    """Of the version it was started from; empty from a worker that does not tell."""
+    """The build it was started from; empty from a worker that does not report it."""
     state: str
     protocol: str = ""
     pid: int | None = None
@@ -41,7 +41,7 @@ class ObservedProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTable:
-    """The newest complete table of a node's processes."""
+    """The newest complete list of a node's processes."""
 
     epoch: int
     processes: tuple[ObservedProcess, ...]
@@ -61,7 +61,7 @@ class Observation:
 
     @property
     def order(self) -> tuple[int, int]:
-        """A later one of these replaces an earlier one, whole."""
+        """A later observation replaces an earlier one completely."""
         return self.epoch, self.sequence
 
 
@@ -70,13 +70,13 @@ def find_backend(backends: Iterable[ObservedBackend], *names: str) -> ObservedBa
 
 
 def find_named(by_name: Mapping[str, ObservedBackend], *names: str) -> ObservedBackend | None:
-    """The installed build behind any of these names: a directory, a family, or an alias, in this order."""
-    wanted = [name for name in names if name]
-    for name in wanted:
+    """The installed build for any of these names: a directory, a meta backend, or an alias, in this order."""
+    given = [name for name in names if name]
+    for name in given:
         found = by_name.get(name)
         if found is not None:
             return by_name.get(found.concrete, found) if found.concrete else found
-    for name in wanted:
+    for name in given:
         for backend in by_name.values():
             if backend.alias == name:
                 return backend
@@ -84,7 +84,7 @@ def find_named(by_name: Mapping[str, ObservedBackend], *names: str) -> ObservedB
 
 
 def family_of(backends: Iterable[ObservedBackend], name: str) -> str:
-    """The family a build was installed for, or its own name."""
+    """The meta backend that a build was installed for, or its own name."""
     for backend in backends:
         if backend.concrete == name and backend.name != name:
             return backend.name

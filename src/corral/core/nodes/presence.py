@@ -1,9 +1,9 @@
-"""Is a machine there? One table of transitions, and one reading of the evidence.
+"""The presence of a node: a table of transitions, and how evidence becomes an event.
 
-Health is proven on the path that carries work: a fresh heartbeat *and* an answer on the bus. Either one alone
-neither proves nor restores it, so the two signals cannot make a node flap. Silence on one path makes a node suspect,
-and gone when it lasts as long as the offline limit: requests and commands need both paths, so its work belongs
-elsewhere. Silence on both paths makes it gone at once.
+A node is live when it is heard on both paths: a fresh heartbeat *and* an answer on the bus. One alone neither proves
+nor restores it, so the two signals cannot make a node flap. Silence on one path makes a node suspect, and gone when it
+lasts as long as the offline limit: requests and commands need both paths, so its replicas are moved. Silence on both
+paths makes it gone at once.
 """
 
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from enum import StrEnum
 
 class Presence(StrEnum):
     JOINING = "joining"
-    """Registered; not yet seen on both paths."""
+    """Registered; not heard on both paths yet."""
     LIVE = "live"
     SUSPECT = "suspect"
     GONE = "gone"
     LEFT = "left"
-    """Said good-bye; only a new registration brings it back."""
+    """Its worker deregistered; only a new registration brings it back."""
 
 
 class PresenceEvent(StrEnum):
     REGISTERED = "registered"
-    """The process we knew registered again, for example to renew its credential."""
+    """The known worker process registered again, for example to renew its credential."""
     RESTARTED = "restarted"
-    """A new process registered."""
+    """A new worker process registered."""
     DEREGISTERED = "deregistered"
     PROVEN = "proven"
     ONE_PATH_SILENT = "one_path_silent"
     ONE_PATH_LOST = "one_path_lost"
-    """The same for as long as the offline limit, while other nodes are live."""
+    """Silent on one path for as long as the offline limit, while other nodes are live."""
     ALL_SILENT = "all_silent"
 
     @property
@@ -61,19 +61,19 @@ TRANSITIONS: dict[tuple[Presence, PresenceEvent], Presence] = {
     (_P.SUSPECT, _E.ONE_PATH_SILENT): _P.SUSPECT,
     (_P.SUSPECT, _E.ONE_PATH_LOST): _P.GONE,
     (_P.SUSPECT, _E.ALL_SILENT): _P.GONE,
-    # A worker that the bus does not take asks for a new credential every few seconds: the path that works says nothing.
+    # A worker that the bus rejects requests a new credential every few seconds: that proves nothing.
     (_P.GONE, _E.REGISTERED): _P.GONE,
     (_P.GONE, _E.RESTARTED): _P.JOINING,
     (_P.GONE, _E.DEREGISTERED): _P.LEFT,
     (_P.GONE, _E.PROVEN): _P.LIVE,
-    # Its replicas have been replaced: only a node that is heard on both paths gets work again.
+    # Its replicas were moved: only a node that is heard on both paths gets work again.
     (_P.GONE, _E.ONE_PATH_SILENT): _P.GONE,
     (_P.GONE, _E.ONE_PATH_LOST): _P.GONE,
     (_P.GONE, _E.ALL_SILENT): _P.GONE,
     (_P.LEFT, _E.REGISTERED): _P.JOINING,
     (_P.LEFT, _E.RESTARTED): _P.JOINING,
     (_P.LEFT, _E.DEREGISTERED): _P.LEFT,
-    # A beat that was still under way when the worker said good-bye proves nothing.
+    # A heartbeat that was sent before the worker deregistered proves nothing.
     (_P.LEFT, _E.PROVEN): _P.LEFT,
     (_P.LEFT, _E.ONE_PATH_SILENT): _P.LEFT,
     (_P.LEFT, _E.ONE_PATH_LOST): _P.LEFT,
@@ -90,51 +90,51 @@ class Limits:
     suspect_after_s: float = 30.0
     offline_after_s: float = 60.0
     bus_failures: int = 2
-    """One lost round trip is noise."""
+    """Consecutive failures; one lost round trip is noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    beat_silence_s: float | None
-    """Since the last heartbeat, but no longer than we have been listening; None when there never was one."""
+    heartbeat_silence_s: float | None
+    """Since the last heartbeat, but at most as long as we have listened; None when there never was one."""
     listened_s: float
     expected_on_bus: bool
-    """Not expected there: agents, and machines that wait for approval. The heartbeat alone speaks for them."""
+    """False for agents and for nodes that wait for approval: for them the heartbeat alone counts."""
     bus_answered: bool
     bus_failures: int
-    """Round trips failed in a row. Those we could not try ourselves do not count."""
+    """Consecutive failed round trips. Those that we could not try do not count."""
     bus_no_responders: bool
     """The bus itself said that nobody listens: evidence, where a time-out is none."""
     not_live_s: float = 0.0
     """How long it has not been heard on both paths, as far as we have listened."""
     others_live: bool = False
-    """Where no other node is live, the fault is more likely ours, and there is nowhere to move work to."""
+    """Where no other node is live, the fault is probably ours, and replicas cannot be moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class PresenceVerdict:
     event: PresenceEvent
     reason: str
-    """Kept with the node until the next verdict, so it holds nothing that ages."""
+    """Stored until the next verdict, so it must not contain anything that changes with time."""
 
 
 def classify_evidence(evidence: Evidence, limits: Limits) -> PresenceVerdict | None:
-    """None while the evidence is not enough to say anything new."""
-    never_beat = evidence.beat_silence_s is None
-    silence_s = evidence.listened_s if evidence.beat_silence_s is None else evidence.beat_silence_s
-    beat_late = silence_s >= limits.suspect_after_s
+    """None while the evidence is not sufficient."""
+    no_heartbeat = evidence.heartbeat_silence_s is None
+    silence_s = evidence.listened_s if evidence.heartbeat_silence_s is None else evidence.heartbeat_silence_s
+    heartbeat_late = silence_s >= limits.suspect_after_s
     if not evidence.expected_on_bus:
-        if beat_late:
+        if heartbeat_late:
             return PresenceVerdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives")
-        return None if never_beat else PresenceVerdict(PresenceEvent.PROVEN, "")
+        return None if no_heartbeat else PresenceVerdict(PresenceEvent.PROVEN, "")
     bus_late = evidence.bus_failures >= limits.bus_failures
-    if not beat_late:
-        return None if never_beat else _with_fresh_beat(evidence, limits, bus_late=bus_late)
+    if not heartbeat_late:
+        return None if no_heartbeat else _with_fresh_heartbeat(evidence, limits, bus_late=bus_late)
     if bus_late and (evidence.bus_no_responders or silence_s >= limits.offline_after_s):
         return PresenceVerdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives, and it is not on the message bus")
     if bus_late or evidence.bus_answered:
         where = "and it is not on the message bus" if bus_late else "but it still answers on the message bus"
-        # It became suspect when it had been silent for a while already.
+        # It became suspect only after it had been silent for a while.
         suspected = evidence.not_live_s >= limits.offline_after_s - limits.suspect_after_s
         lost = suspected and silence_s >= limits.offline_after_s
         return _one_path_silent(f"no heartbeat arrives, {where}", evidence, lost=lost)
@@ -147,13 +147,13 @@ def _one_path_silent(reason: str, evidence: Evidence, *, lost: bool) -> Presence
     return PresenceVerdict(PresenceEvent.ONE_PATH_SILENT, reason)
 
 
-def _with_fresh_beat(evidence: Evidence, limits: Limits, *, bus_late: bool) -> PresenceVerdict | None:
+def _with_fresh_heartbeat(evidence: Evidence, limits: Limits, *, bus_late: bool) -> PresenceVerdict | None:
     if bus_late:
-        # Two lost round trips, or one order that nobody took, make it suspect: its silence has only begun then, and
-        # the last heartbeat may be older than it. Whether more arrive is known after the limit for heartbeats.
+        # Two lost round trips, or a command without a responder, make it suspect: its silence has just begun, and the
+        # last heartbeat may be older. Whether more arrive is known after the limit for heartbeats.
         silent_s = min(evidence.not_live_s, evidence.listened_s)
-        beats = "heartbeats arrive, but " if silent_s >= limits.suspect_after_s else ""
-        reason = f"{beats}it does not answer on the message bus; check its worker, and its way to the bus"
+        heartbeats = "heartbeats arrive, but " if silent_s >= limits.suspect_after_s else ""
+        reason = f"{heartbeats}it does not answer on the message bus; check its worker and its connection to the bus"
         return _one_path_silent(reason, evidence, lost=silent_s >= limits.offline_after_s)
     if evidence.bus_answered and evidence.bus_failures == 0:
         return PresenceVerdict(PresenceEvent.PROVEN, "")

@@ -1,9 +1,9 @@
-"""Who is this that registers? Decided from what the store holds, before anything is written.
+"""Registration: which node a worker is, decided from what the store has, before anything is written.
 
-The secret a Corral worker keeps on its disk is its identity; the name is only a label for people. A LocalAI worker
-has no secret, so for it the name and the address it registers from have to do. Approval belongs to an identity: whoever
-comes with another secret, with none, or from another address under the name of an approved machine only *claims* to be
-it. The machine that was approved stays what it is until an administrator says that the other one replaces it.
+The secret on the disk of a Corral worker is its identity; the name is only a label. A LocalAI worker has no secret, so
+its name and the address it registers from identify it. Approval belongs to an identity: a worker with another secret,
+with none, or from another address under the name of an approved node only *claims* that name. The approved node stays
+until an administrator lets the other one replace it.
 """
 
 from dataclasses import dataclass, replace
@@ -16,19 +16,19 @@ from corral.core.nodes.presence import Presence, PresenceEvent
 CLAIMS_MOST = 8
 CLAIM_KEPT_MS = 24 * 3600 * 1000
 SEEN_EVERY_MS = 30_000
-"""A claim that is made again and again is written down at most this often."""
+"""A repeated claim is stored at most this often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """A name never seen."""
+    """A new name: a new node."""
 
     approved: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The same identity again. `event` tells a renewal from a new process."""
+    """A known identity. `event`: whether it is a renewal or a new worker process."""
 
     node: Node
     event: PresenceEvent
@@ -37,14 +37,14 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Of a machine that was never approved, and is not there: the name has no identity to protect."""
+    """Replaces a node that was never approved and is offline: there is no identity to protect."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class NameTaken:
-    """Another machine, or the same one after it was wiped, under the name of one that was approved."""
+    """Another machine, or the same one after it was wiped, uses the name of an approved node."""
 
     node: Node
 
@@ -68,8 +68,8 @@ def decide_registration(
     auto_approve: bool,
     look_alike: str | None = None,
 ) -> RegistrationDecision:
-    """`may_join`: the caller showed a valid registration token. `look_alike`: another node's name that a person could
-    take for this one."""
+    """`may_join`: the request has a valid registration token. `look_alike`: the name of another node that looks like
+    this one."""
     if same_key is not None:
         if same_name is not None and same_name.id != same_key.id:
             return Refuse("name_taken", _taken(claim.name), same_name)
@@ -80,7 +80,7 @@ def decide_registration(
     if not may_join:
         return Refuse(
             "not_recognised",
-            "this machine is not known here (it may have been removed); join again with a registration token",
+            "this node is unknown (it may have been removed); join again with a registration token",
         )
     if same_name is None:
         return (
@@ -99,12 +99,12 @@ def decide_registration(
 
 
 def is_bound_to(node: Node, told_from: str | None) -> bool:
-    """Whether a LocalAI worker, which has no secret, may speak for this node from there."""
+    """Whether a LocalAI worker, which has no secret, may act as this node from that address."""
     return node.registered_from is None or told_from is None or same_origin(node.registered_from, told_from)
 
 
 def add_claim(claims: tuple[NameClaim, ...], claim: NodeClaim, *, new_id: str, now_ms: int) -> tuple[NameClaim, ...]:
-    """With this one; without those nobody has made for a day. Where there are too many it is left out."""
+    """Adds or renews the claim, and drops those older than a day. A claim beyond the limit is not added."""
     fresh = tuple(one for one in claims if now_ms - max(one.seen_at, one.rejected_at or 0) < CLAIM_KEPT_MS)
     known = find_claim(fresh, claim)
     if known is not None:
@@ -134,12 +134,10 @@ def find_claim(claims: tuple[NameClaim, ...], claim: NodeClaim) -> NameClaim | N
 
 def _taken(name: str) -> str:
     return (
-        f"another machine is registered as {name!r} and has not left. Start this one under another name (--name),"
-        " or remove the other one first"
+        f"another machine is registered as {name!r} and has not left. Choose another name for this one (--name),"
+        " or remove the other node first"
     )
 
 
 def _alike(name: str, other: str) -> str:
-    return (
-        f"the name {name!r} looks like {other!r}, which another machine has. Start this one under another name (--name)"
-    )
+    return f"the name {name!r} looks like {other!r}, which is the name of another node. Choose another name (--name)"

@@ -1,4 +1,4 @@
-"""Which nodes an operation is for."""
+"""The nodes that an operation or a model may use."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Every node, those a selector fits, or those named. Only one of these."""
+    """All nodes, those that match a selector, or named ones. Only one of these."""
 
     selector: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
-    """Ids."""
+    """Ids or names."""
 
     @property
     def is_lasting(self) -> bool:
-        """It also means machines that come later."""
+        """Whether it includes nodes that join later."""
         return not self.nodes
 
 
@@ -30,35 +30,36 @@ class Skipped:
 
 
 def takes_backends(node: Node) -> bool:
-    """Machines that wait for approval and agents get no commands about backends."""
+    """Agents and nodes that wait for approval get no backends."""
     return node.approved and node.node_type is NodeType.BACKEND
 
 
 def pick_serving(nodes: Iterable[Node], selector: Mapping[str, str]) -> list[Node]:
-    """Where a model with such a selector may run now."""
+    """The nodes where a model with this selector may run now."""
     return [
         node for node in nodes if takes_backends(node) and node.status is NodeStatus.HEALTHY and matches(node, selector)
     ]
 
 
 def why_nowhere(selector: Mapping[str, str]) -> str:
-    """Where `pick_serving` finds nobody."""
+    """The message for an empty result of `pick_serving`."""
     labels = ", ".join(f"{key}={value}" for key, value in selector.items())
-    return f"no healthy machine has the labels {labels}" if labels else "no machine is healthy"
+    return f"no healthy node has the labels {labels}" if labels else "no node is healthy"
 
 
 def pick_nodes(nodes: Sequence[Node], target: Target) -> list[Node]:
-    """Raises for a name nobody has, and for a node that may not be asked; a selector that fits none is no error."""
+    """Raises for an unknown name, and for a named node that takes no backends. A selector without a match is no
+    error."""
     if not target.nodes:
         return [node for node in nodes if takes_backends(node) and matches(node, target.selector)]
     found = []
-    for wanted in dict.fromkeys(target.nodes):
-        node = find_node(nodes, wanted)
+    for id_or_name in dict.fromkeys(target.nodes):
+        node = find_node(nodes, id_or_name)
         if node.node_type is not NodeType.BACKEND:
-            raise InvalidInput(f"node {node.name} is of the type {node.node_type}, which runs no backends")
+            raise InvalidInput(f"node {node.name} has the type {node.node_type}, which runs no backends")
         if not node.approved:
             raise InvalidInput(
-                f"node {node.name} waits for approval; approve it first: `corral nodes approve {node.name}`"
+                f"node {node.name} is waiting for approval; approve it first: `corral nodes approve {node.name}`"
             )
         found.append(node)
     return found
@@ -75,5 +76,5 @@ def find_node(nodes: Iterable[Node], id_or_name: str) -> Node:
             alike = node
     by_name = by_name or alike
     if by_name is None:
-        raise NotFound(f"there is no node {id_or_name!r}; `corral nodes list` shows the ones there are")
+        raise NotFound(f"there is no node {id_or_name!r}; list all nodes with `corral nodes list`")
     return by_name

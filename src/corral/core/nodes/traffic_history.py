@@ -1,4 +1,4 @@
-"""The fleet's pulse: what was answered lately, in short slots of time, over the last hour."""
+"""Traffic history: requests of the last hour, in slots of ten seconds."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ SLOTS = 360
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficSample:
-    """What happened within one slot. Two frontends' beats add up."""
+    """Requests within one slot. Samples of several frontends can be added."""
 
     requests: int = 0
     failed: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     first_byte: tuple[int, ...] = ()
-    """Answers by the time to their first byte, in the buckets of the meters."""
+    """Responses by the time to their first byte, in the buckets of the metrics."""
 
     def __add__(self, other: "TrafficSample") -> "TrafficSample":
         return TrafficSample(
@@ -36,7 +36,7 @@ def _add(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
 
 
 def sample_between(before: TrafficSample, after: TrafficSample) -> TrafficSample:
-    """What was added between two readings of counters that only grow."""
+    """The difference of two readings of increasing counters."""
     earlier = before.first_byte or (0,) * len(after.first_byte)
     return TrafficSample(
         requests=after.requests - before.requests,
@@ -48,8 +48,8 @@ def sample_between(before: TrafficSample, after: TrafficSample) -> TrafficSample
 
 
 def estimate_quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
-    """Within the bucket where it lies, evenly spread; None without a single value. `counts` has one bucket more, for
-    what lies above all bounds, of which only the lowest value is known."""
+    """Interpolated linearly within its bucket; None without values. `counts` has one bucket more than `bounds`, for
+    values above the last bound; a quantile in it is the last bound."""
     total = sum(counts)
     if total == 0:
         return None
@@ -62,24 +62,24 @@ def estimate_quantile(bounds: Sequence[float], counts: Sequence[int], share: flo
 
 
 class TrafficHistory:
-    """The last hour, one beat for each slot of a clock that never goes back."""
+    """The last hour, one sample for each slot of a monotonic clock."""
 
     def __init__(self, *, now_s: float) -> None:
         self._began = _slot(now_s)
-        self._beats: deque[tuple[int, TrafficSample]] = deque()
+        self._samples: deque[tuple[int, TrafficSample]] = deque()
 
-    def add(self, beat: TrafficSample, *, now_s: float) -> None:
+    def add(self, sample: TrafficSample, *, now_s: float) -> None:
         slot = _slot(now_s)
-        if self._beats and self._beats[-1][0] == slot:
-            beat = self._beats.pop()[1] + beat
-        self._beats.append((slot, beat))
-        while self._beats[0][0] <= slot - SLOTS:
-            self._beats.popleft()
+        if self._samples and self._samples[-1][0] == slot:
+            sample = self._samples.pop()[1] + sample
+        self._samples.append((slot, sample))
+        while self._samples[0][0] <= slot - SLOTS:
+            self._samples.popleft()
 
     def read(self, *, now_s: float) -> list[tuple[float, TrafficSample]]:
-        """Oldest first: how long ago each complete slot ended, and its beat. Nothing before this began to count."""
+        """Oldest first: how long ago each complete slot ended, and its sample. Begins when counting began."""
         current = _slot(now_s)
-        found = dict(self._beats)
+        found = dict(self._samples)
         first = max(self._began + 1, current - SLOTS + 1)
         return [(now_s - (slot + 1) * SLOT_S, found.get(slot, TrafficSample())) for slot in range(first, current)]
 

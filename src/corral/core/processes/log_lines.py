@@ -1,11 +1,11 @@
-"""Lines a backend wrote, made harmless. A backend is a stranger: its output may hold anything, in any amount."""
+"""Log lines of backends, made safe to show. The output of a backend is untrusted and unbounded."""
 
 import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
 LINE_CHARACTERS = 8192
-_SHOWN_ALTHOUGH_FORMAT = "\u200d"  # joins emoji; without it family pictures fall apart
+_ZERO_WIDTH_JOINER = "\u200d"  # joins emoji: without it a family falls apart
 
 Stream = Literal["stdout", "stderr"]
 _STREAMS: dict[str, Stream] = {"o": "stdout", "e": "stderr"}
@@ -19,10 +19,10 @@ class LogLine:
 
 
 def neutralise(raw: bytes) -> str:
-    """Text that a terminal, a browser or a log file shows as it is.
+    """Text that is safe in a terminal, a browser and a log file.
 
-    Escape sequences could repaint an operator's terminal and direction marks could reverse what is read; both become
-    visible replacements. A line longer than the limit is cut and says by how much.
+    Escape sequences could repaint a terminal and direction marks could reverse text; both are replaced visibly. A line
+    beyond the limit is cut, and says by how much.
     """
     cut = len(raw) - LINE_CHARACTERS * 4
     text = raw[: LINE_CHARACTERS * 4].decode(errors="replace").expandtabs(8)
@@ -35,9 +35,9 @@ def neutralise(raw: bytes) -> str:
 
 
 def _harmless(character: str) -> bool:
-    if character.isprintable() or character == _SHOWN_ALTHOUGH_FORMAT:
+    if character.isprintable() or character == _ZERO_WIDTH_JOINER:
         return True
-    # Odd blanks (no-break, ideographic) are not printable by Python's count, but harmless.
+    # Unusual spaces (no-break, ideographic) are harmless, though not printable by Python's definition.
     return unicodedata.category(character) == "Zs"
 
 

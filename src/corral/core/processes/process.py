@@ -1,4 +1,4 @@
-"""Processes a worker runs: what is asked for, what became of it."""
+"""Processes of a worker: their specification, state and errors."""
 
 import signal
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from typing import Literal, NewType
 from corral.core.causes import LAST_OUTPUT
 from corral.core.errors import Conflict, CorralError, InvalidInput
 
-ProcessKey = NewType("ProcessKey", str)  # "<model>#<slot>": what it serves, not which process serves it
+ProcessKey = NewType("ProcessKey", str)  # "<model>#<slot>": stays the same when the process is restarted
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Text with {port}, {host} or {token} in it. Plain strings are never filled in: a path may contain braces."""
+    """A template with {port}, {host} or {token}. Plain strings are never filled in: a path may contain braces."""
 
     template: str
 
@@ -24,21 +24,21 @@ class Fill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessReadiness:
-    """How a process shows that it can work, and how long it may take.
+    """How a process shows that it is ready, and how long that may take.
 
-    Loading takes as long as the weights are large, so the limit that matters is `quiet_within_s`: how long it may
-    neither compute nor write a line. `within_s` only bounds what never ends.
+    Loading takes longer for larger weights, so the limit that matters is `quiet_within_s`: how long it may neither
+    compute nor write a line. `within_s` bounds a process that is busy without end.
     """
 
     kind: Literal["listening", "http", "grpc"]
     path: str = "/health"  # http only
-    refuses_wrong_token: bool = False  # then a wrong token must be refused before we believe it is ours
+    refuses_wrong_token: bool = False  # then it must reject a wrong token before it counts as our process
     within_s: float = 1800.0
     quiet_within_s: float = 60.0
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or not self.path.isprintable() or " " in self.path or not self.path.isascii():
-            raise InvalidInput(f"{self.path!r} is not a path a process can be asked for its readiness under.")
+            raise InvalidInput(f"{self.path!r} is not a valid readiness path.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,34 +49,34 @@ class ProcessSpec:
     command: tuple[str | Fill, ...]
     readiness: ProcessReadiness
     environment: Mapping[str, str | Fill] = field(default_factory=dict)
-    directory: str | None = None  # where it starts; None means a private, empty one
-    host: str = "127.0.0.1"  # where it is told to listen
+    directory: str | None = None  # working directory; None means a private, empty one
+    host: str = "127.0.0.1"  # the address it listens on
     user: str | None = None  # run as this user; needs root
     reads: tuple[str, ...] = ()  # files and directories of its model
-    exchange: tuple[str, ...] = ()  # directories with files it is told the names of, to read or to write
-    labels: Mapping[str, str] = field(default_factory=dict)  # facts the caller wants back after a restart
-    generation: int | None = field(default=None, compare=False)  # of the last order that wanted exactly this process
+    exchange: tuple[str, ...] = ()  # directories for request files that it may read and write
+    labels: Mapping[str, str] = field(default_factory=dict)  # values that the caller gets back after a restart
+    generation: int | None = field(default=None, compare=False)  # of the last request for exactly this process
 
     def __post_init__(self) -> None:
         if not self.command:
-            raise InvalidInput(f"{self.key}: there is no command to run.")
+            raise InvalidInput(f"{self.key}: the command is empty.")
         if any(isinstance(part, Fill) and "{token}" in part.template for part in self.command):
-            raise InvalidInput(f"{self.key}: a token in the command line is readable by every user of the machine.")
+            raise InvalidInput(f"{self.key}: a token in the command line is visible to every user of the machine.")
         texts = [
             part.template if isinstance(part, Fill) else part for part in (*self.command, *self.environment.values())
         ]
         if any("\0" in text for text in (*texts, *self.environment)):
-            raise InvalidInput(f"{self.key}: a zero byte in the command or environment.")
+            raise InvalidInput(f"{self.key}: the command or the environment contains a zero byte.")
 
     @property
     def own_host(self) -> str:
-        """Where this machine reaches it. Told to listen everywhere, it is asked on loopback."""
+        """The address for probes from this machine: loopback for a process that listens on all addresses."""
         return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """What is on disk about a launch, so that a worker that was killed is continued by the next."""
+    """A launch as it is stored on disk, so that the next worker can adopt the process."""
 
     spec: ProcessSpec
     marker: str
@@ -86,22 +86,22 @@ class ProcessRecord:
     launched_ms: int
     group: str | None = None  # the directory of its control group
     directory_id: tuple[int, int] | None = None  # device and inode of the directory it was started from
-    reads_ids: tuple[tuple[int, int] | None, ...] | None = None  # the same of what its spec lets it read
+    reads_ids: tuple[tuple[int, int] | None, ...] | None = None  # the same for the files that its spec lets it read
     wanted: Literal["running", "stopped"] = "running"
     reason: str = ""
     was_ready: bool = False
     counted: bool = False  # its crash is in `crashes_s` already
     restarts: int = 0
-    crashes_s: tuple[float, ...] = ()  # on the machine's monotonic clock, which the boot id belongs to
+    crashes_s: tuple[float, ...] = ()  # on the monotonic clock of the boot with that id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a process ended. None of the three means that nobody was there to see it."""
+    """How a process ended. Without any of the three it ended unobserved."""
 
     code: int | None = None
     signal: int | None = None
-    problem: str | None = None  # it could not be started, or its keeper was lost
+    problem: str | None = None  # it could not be started, or its shim was lost
 
     def describe(self) -> str:
         if self.problem is not None:
@@ -111,7 +111,7 @@ class Exit:
             return f"killed by {_signal_name(self.signal)}{hint}"
         if self.code is not None:
             return f"exit code {self.code}"
-        return "ended unseen"
+        return "ended unobserved"
 
 
 def _signal_name(number: int) -> str:
@@ -174,7 +174,7 @@ class ProcessView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeUsage:
-    """What a process and all it started use. GPU memory is None where the driver does not tell by process."""
+    """Usage of a process and its descendants. GPU memory is None where the driver does not report it per process."""
 
     processes: int
     memory_bytes: int
@@ -195,27 +195,27 @@ class StartFailed(CorralError):
 class AlreadyRunning(Conflict):
     code = "already_running"
 
-    def __init__(self, key: ProcessKey, *, running: ProcessSpec, wanted: ProcessSpec) -> None:
-        if running.version_digest != wanted.version_digest:
-            difference = f"from version {running.version_digest}, not {wanted.version_digest}"
-        elif running != wanted:
+    def __init__(self, key: ProcessKey, *, running: ProcessSpec, requested: ProcessSpec) -> None:
+        if running.version_digest != requested.version_digest:
+            difference = f"from version {running.version_digest}, not {requested.version_digest}"
+        elif running != requested:
             difference = "with another command"
         else:
-            difference = "from a directory that has been replaced since"
+            difference = "from a directory that was replaced since"
         super().__init__(f"{key} already runs {difference}. Stop it first.")
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """What a stop left alive."""
+    """Processes that survived a stop."""
 
     pids: tuple[int, ...]
-    problem: str | None = None  # why it could not be ended, or looked at; None: it was killed, and stays all the same
+    problem: str | None = None  # why they could not be killed or listed; None: they were killed, and still exist
 
 
 class StopFailed(CorralError):
-    """A process inside the kernel cannot be killed until its system call returns; a machine out of descriptors cannot
-    tell who is left."""
+    """A process in a system call cannot be killed until the call returns; without file descriptors a worker cannot list
+    processes."""
 
     code = "stop_failed"
     retryable = True
@@ -223,8 +223,8 @@ class StopFailed(CorralError):
     def __init__(self, key: ProcessKey, stuck: Stuck, *, within_s: float) -> None:
         pids = ", ".join(map(str, stuck.pids))
         super().__init__(
-            f"{key} was killed, but {len(stuck.pids)} of its processes ({pids}) did not go within"
-            f" {within_s:.0f} s: they wait inside the kernel, often for a disk or a GPU driver. It is tried again."
+            f"{key} was killed, but {len(stuck.pids)} of its processes ({pids}) did not end within"
+            f" {within_s:.0f} s: they wait in the kernel, often for a disk or a GPU driver. The stop is retried."
             if stuck.problem is None
-            else f"{key} could not be stopped, and its process {pids} may still run: {stuck.problem}. Tried again soon."
+            else f"{key} could not be stopped, and process {pids} may still run: {stuck.problem}. The stop is retried."
         )

@@ -1,4 +1,4 @@
-"""Whether a process that died is started again, and when."""
+"""Whether and when a crashed process is restarted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ def plan_restart(
     """
     recent = len(recent_crashes(policy, crashes_s, now_s=now_s))
     if recent > policy.budget:
-        return GiveUp(reason=f"it ended {recent} times within {policy.window_s:.0f} s, which is once too often")
+        return GiveUp(reason=f"it ended {recent} times within {policy.window_s:.0f} s (limit {policy.budget})")
     longest_s = min(policy.cap_s, policy.base_s * 2.0 ** min(max(recent - 1, 0), 16))
     return RestartAfter(delay_s=longest_s * (0.5 + draw / 2), attempt=max(recent, 1))
 
 
 def recent_crashes(policy: RestartPolicy, crashes_s: Sequence[float], *, now_s: float) -> tuple[float, ...]:
-    """Those that still count. A time ahead of now belongs to another boot of the machine and counts no more."""
+    """Crashes within the window. A time in the future belongs to another boot of the machine, and does not count."""
     return tuple(crash_s for crash_s in crashes_s if 0 <= now_s - crash_s < policy.window_s)

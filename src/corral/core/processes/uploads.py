@@ -1,4 +1,4 @@
-"""Resumable uploads, as LocalAI's file server takes them: what one request may do to what is there already."""
+"""Resumable uploads in the protocol of LocalAI's file server: what one request does to the stored bytes."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 class ContentRange:
     start: int
     end: int
-    """The last byte, itself included."""
+    """The last byte, inclusive."""
     total: int
 
     @property
@@ -23,32 +23,32 @@ class ContentRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What is there: nothing at all is size None."""
+    """The stored file; size None means that there is none."""
 
     size: int | None
     sha256: str | None = None
-    """Of a complete file."""
+    """Digest of a complete file."""
     target: str | None = None
-    """What a partial file is to become."""
+    """Digest that a partial file will have when it is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
     offset: int
-    """0 drops what is there."""
+    """0 discards the stored bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlreadyThere:
-    """The whole file, with the same content: the answer to its last part was lost, and is given again."""
+    """The whole file is stored: the response to its last part was lost, and is sent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherFile:
-    """The bytes there belong to another file; the sender starts over."""
+    """The stored bytes belong to another file; the sender starts over."""
 
     drop: bool
-    """They are part of a file that nobody goes on with. A complete one stays: it may be in use."""
+    """Discard an incomplete file. A complete one stays: it may be in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def parse_content_range(text: str) -> ContentRange:
         raise InvalidInput(f"{text[:80]!r} is not a Content-Range")
     found = ContentRange(*map(int, match.groups()))
     if found.end < found.start or found.total < found.end + 1:
-        raise InvalidInput(f"{text[:80]!r} is a range outside the file")
+        raise InvalidInput(f"{text[:80]!r} is a range beyond the end of the file")
     return found
 
 
@@ -74,17 +74,17 @@ def check_sha256(text: str | None) -> str | None:
     return text.lower()
 
 
-Plan = Write | AlreadyThere | OtherFile | OtherOffset
+UploadPlan = Write | AlreadyThere | OtherFile | OtherOffset
 
 
-def plan_upload(wanted: ContentRange, stored: Stored, sha256: str | None) -> Plan:
+def plan_upload(requested: ContentRange, stored: Stored, sha256: str | None) -> UploadPlan:
     size = stored.size or 0
-    if wanted.start > 0 and sha256 is not None and sha256 == stored.sha256 and wanted.total == size:
+    if requested.start > 0 and sha256 is not None and sha256 == stored.sha256 and requested.total == size:
         return AlreadyThere()
-    if wanted.start == 0 and size > 0 and (sha256 is None or sha256 not in (stored.sha256, stored.target)):
+    if requested.start == 0 and size > 0 and (sha256 is None or sha256 not in (stored.sha256, stored.target)):
         return Write(0)
-    if wanted.start > 0 and sha256 != stored.target:
+    if requested.start > 0 and sha256 != stored.target:
         return OtherFile(drop=stored.target is not None)
-    if wanted.start != size:
+    if requested.start != size:
         return OtherOffset(size)
     return Write(size)

@@ -1,4 +1,4 @@
-"""How much room a node has for one more replica: what it reports, less reservations, within its budget."""
+"""The free capacity of a node: what it reports, less reservations, within its memory budget."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from corral.core.errors import InvalidInput
 from corral.core.nodes.conditions import ConditionKind
 from corral.core.nodes.labels import effective_labels
 from corral.core.nodes.node import Node, NodeType
-from corral.core.replicas.placement import HeldReplica, NodeRoom
+from corral.core.replicas.placement import HeldReplica, NodeCapacity
 from corral.core.sizes import parse_budget_bytes
 
 CPU = "cpu"
@@ -15,25 +15,27 @@ CPU = "cpu"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """What a replica will take that the node's own figures do not show yet."""
+    """Memory and disk that a replica will use and that the node does not report yet."""
 
     memory_bytes: int = 0
     disk_bytes: int = 0
 
 
 def device_class(node: Node) -> str:
-    """Footprints are compared within one class: the same build on the same kind of hardware."""
+    """Memory footprints are compared only within one class of hardware."""
     return node.gpu_vendor if node.gpu_vendor and node.total_vram else CPU
 
 
-def make_room(node: Node, replicas: Sequence[HeldReplica] = (), reservations: Iterable[Reservation] = ()) -> NodeRoom:
+def node_capacity(
+    node: Node, replicas: Sequence[HeldReplica] = (), reservations: Iterable[Reservation] = ()
+) -> NodeCapacity:
     kept = list(reservations)
     memory, disk = free_memory(node), node.available_disk
     if memory is not None:
         memory -= sum(reservation.memory_bytes for reservation in kept)
     if disk is not None:
         disk -= sum(reservation.disk_bytes for reservation in kept)
-    return NodeRoom(
+    return NodeCapacity(
         id=node.id,
         name=node.name,
         status=node.status,
@@ -53,7 +55,7 @@ def make_room(node: Node, replicas: Sequence[HeldReplica] = (), reservations: It
 
 
 def free_memory(node: Node) -> int | None:
-    """Of the GPUs, or of the machine where there are none. The budget is a ceiling on what is in use in all."""
+    """Of the GPUs, or of the machine without GPUs. The budget limits the memory that is in use in total."""
     on_gpu = device_class(node) != CPU
     total, available = (node.total_vram, node.available_vram) if on_gpu else (node.total_ram, node.available_ram)
     if available is None or not node.vram_budget or total is None:
@@ -61,5 +63,5 @@ def free_memory(node: Node) -> int | None:
     try:
         ceiling = parse_budget_bytes(node.vram_budget, total_bytes=total)
     except InvalidInput:
-        return available  # a budget that cannot be read was refused at the door; a worker's own may be odd
+        return available  # the API rejects an invalid budget, but a LocalAI worker may report one
     return min(available, ceiling - (total - available))

@@ -1,5 +1,4 @@
-"""How the replicas of a model end that is not served any more: what is being answered may be finished, for a while;
-nothing new comes."""
+"""Ends the replicas of a deleted or disabled model: open requests may finish within a limit, new ones are rejected."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ class Ending:
 
 
 def plan_ending(replicas: Iterable[Replica], *, in_flight: Callable[[str], int], now_ms: int, within_ms: int) -> Ending:
-    """One that drains is stopped when it is idle, and after `within_ms` whatever its streams do."""
+    """A draining replica is stopped when it is idle, or after `within_ms`."""
     drain, stop = [], []
     for replica in replicas:
         match replica.state:

@@ -1,4 +1,4 @@
-"""Waiting in line, fairly: each caller has a line of its own, and the lines take turns."""
+"""A fair queue: each client has a queue of its own, and the queues take turns."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -9,45 +9,45 @@ T = TypeVar("T")
 
 class FairQueue(Generic[T]):
     def __init__(self) -> None:
-        self._lines: OrderedDict[str, deque[T]] = OrderedDict()
+        self._queues: OrderedDict[str, deque[T]] = OrderedDict()
         self.length = 0
-        """The same as `len`, for those who ask often."""
+        """The same as `len`, without a call: it is read for every request."""
 
     def __len__(self) -> int:
         return self.length
 
     def __iter__(self) -> Iterator[T]:
-        for line in self._lines.values():
-            yield from line
+        for queue in self._queues.values():
+            yield from queue
 
-    def put(self, caller: str, item: T) -> int:
-        """The number of items that will come before it, if nobody else joins."""
-        line = self._lines.setdefault(caller, deque())
-        line.append(item)
+    def put(self, client: str, item: T) -> int:
+        """Returns how many items will be taken before it, if no other is added."""
+        queue = self._queues.setdefault(client, deque())
+        queue.append(item)
         self.length += 1
-        depth = len(line)
-        return sum(min(len(other), depth) for other in self._lines.values()) - 1
+        depth = len(queue)
+        return sum(min(len(other), depth) for other in self._queues.values()) - 1
 
     def take(self) -> T | None:
-        """The next one; its caller's line then goes to the end."""
-        if not self._lines:
+        """The next item. Its client's queue goes to the end."""
+        if not self._queues:
             return None
-        caller, line = next(iter(self._lines.items()))
-        item = line.popleft()
+        client, queue = next(iter(self._queues.items()))
+        item = queue.popleft()
         self.length -= 1
-        if line:
-            self._lines.move_to_end(caller)
+        if queue:
+            self._queues.move_to_end(client)
         else:
-            del self._lines[caller]
+            del self._queues[client]
         return item
 
-    def remove(self, caller: str, item: T) -> bool:
-        """It waits no longer. False when it had left already."""
-        line = self._lines.get(caller)
-        if line is None or item not in line:
+    def remove(self, client: str, item: T) -> bool:
+        """False when the item is not in the queue."""
+        queue = self._queues.get(client)
+        if queue is None or item not in queue:
             return False
-        line.remove(item)
+        queue.remove(item)
         self.length -= 1
-        if not line:
-            del self._lines[caller]
+        if not queue:
+            del self._queues[client]
         return True

@@ -1,4 +1,4 @@
-"""Where a load has failed lately: such a machine rests, and the others come first."""
+"""Back-off of failed loads: a node where a load failed cools down, and other nodes are tried first."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,44 +7,44 @@ from datetime import UTC, datetime
 from corral.core.causes import brief_cause
 from corral.core.replicas.load_jobs import retry_delay_s
 
-IN_A_ROW = 3
-"""So many machines in a row may be unlucky; after that it is likely to be the model, and the next one waits."""
-STUBBORN_AFTER = 2
-"""Who failed so often is tried only when others cannot even make room."""
+MAX_FAILED_NODES = 3
+"""After failures on so many nodes the model itself is the likely cause, and the load waits before the next node."""
+LAST_RESORT_AFTER = 2
+"""A node with so many failures is tried only when no other node can take the model, not even by eviction."""
 FORGOTTEN_AFTER_MS = 60 * 60_000
-"""A machine whose rest was over that long ago begins anew."""
+"""The count of failures starts again when the cool-down ended this long ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadBackoff:
-    """Of one machine with one revision of a model."""
+    """Failed loads of one model revision on one node."""
 
     failures: int
     error: str
     failed_at_ms: int
     until_ms: int
     digest: str = ""
-    """Of the version of its backend that did not start; empty where it did not come to that."""
-    rests: bool
-    """Its time has not come: it is left alone until then."""
+    """The backend build that did not start; empty when the load failed earlier."""
+    cooling_down: bool
+    """`until_ms` is in the future: the node is not tried before."""
 
     @property
     def reason(self) -> str:
         times = "" if self.failures == 1 else f" {self.failures} times"
-        again = f"tried here again from {clock_words(self.until_ms)} on"
-        return f"it failed here{times} and is {again}: {brief_cause(self.error)}"
+        next_attempt = f"next attempt after {format_utc_time(self.until_ms)}"
+        return f"loading failed here{times}; {next_attempt}: {brief_cause(self.error)}"
 
 
-def clock_words(at_ms: int) -> str:
+def format_utc_time(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S} UTC"
 
 
 def cooldown_s(attempts: int, failures_here: int, *, draw: float) -> float:
-    """Longer with every failure of this load, wherever it was, and of this machine, whichever load it was."""
+    """Grows with the attempts of this load on any node, and with the failures on this node."""
     return retry_delay_s(max(attempts, failures_here), draw=draw)
 
 
-def cause_of(setbacks: Iterable[LoadBackoff]) -> str:
-    """What the machines that rest said, the latest first, each in a line."""
-    resting = sorted((one for one in setbacks if one.rests), key=lambda one: -one.failed_at_ms)
-    return "; ".join(dict.fromkeys(brief_cause(one.error).rstrip(".") for one in resting))
+def cause_of(backoffs: Iterable[LoadBackoff]) -> str:
+    """The distinct errors of nodes that cool down, the latest first."""
+    cooling = sorted((one for one in backoffs if one.cooling_down), key=lambda one: -one.failed_at_ms)
+    return "; ".join(dict.fromkeys(brief_cause(one.error).rstrip(".") for one in cooling))

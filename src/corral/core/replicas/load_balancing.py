@@ -1,4 +1,4 @@
-"""Which of several replicas gets a request. Chance is an argument."""
+"""Picks the replica for a request. Random numbers are arguments."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ T = TypeVar("T", bound=LoadedReplica)
 
 
 def pick_two(candidates: Sequence[T], draw: Callable[[], float]) -> tuple[T, T]:
-    """Two at random, the less busy one first: close to the best, and frontends do not all run to the same. One alone is
-    both."""
+    """The power of two choices: two replicas at random, the less busy first, so that frontends do not all pick the same
+    one. A single replica is returned twice."""
     count = len(candidates)
     if count == 1:
         return candidates[0], candidates[0]
@@ -33,7 +33,7 @@ def pick_two(candidates: Sequence[T], draw: Callable[[], float]) -> tuple[T, T]:
 
 
 def pick_by_hint(candidates: Sequence[T], hint: bytes, policy: RoutePolicy) -> T | None:
-    """The replica that every frontend agrees on for `hint`, or None when it is too busy for a favour."""
+    """The replica that all frontends pick for `hint`; None when it is too busy."""
     hinted = max(candidates, key=lambda candidate: zlib.crc32(hint + candidate.hash_key))
     least = min(candidate.outstanding for candidate in candidates)
     allowed = max(least + policy.balance_abs_threshold, int(least * policy.balance_rel_threshold))

@@ -1,4 +1,4 @@
-"""The life of one load: its steps, how long silence is patience, when to try again."""
+"""The states of a load, how long each may go without activity, and when it is retried."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ GIB = 1 << 30
 
 
 class LoadState(StrEnum):
-    """LocalAI's words; success removes the job."""
+    """LocalAI's words. A successful load removes its job."""
 
     PENDING = "pending"
     INSTALLING = "installing"
@@ -17,7 +17,7 @@ class LoadState(StrEnum):
 
 
 ACTIVE = (LoadState.PENDING, LoadState.STAGING, LoadState.INSTALLING, LoadState.LOADING)
-"""In the order in which a load goes through them."""
+"""In the order of a load."""
 LEASE_S = 12.0
 RENEW_S = 3.0
 ABSOLUTE_S = 24 * 3600.0
@@ -32,19 +32,19 @@ RETRY_AFTER_S = (5, 300)
 
 
 def load_stall_s(weights_bytes: int | None) -> float:
-    """Reading weights tells nothing on the way, so its window grows with their size."""
+    """Reading weights reports no progress, so the window grows with their size."""
     if weights_bytes is None:
         return LOAD_BASE_S
     return min(LOAD_CAP_S, LOAD_BASE_S + LOAD_S_PER_GIB * weights_bytes / GIB)
 
 
 def stall_window_s(state: LoadState, weights_bytes: int | None) -> float:
-    """How long a step may show no sign of life. Any real activity (bytes, hashing, unpacking) starts it anew."""
+    """How long a step may go without activity. Any activity (bytes, hashing, unpacking) restarts the window."""
     match state:
         case LoadState.STAGING:
             return STAGING_STALL_S
         case LoadState.INSTALLING:
-            # One order installs and starts, and that it has come to starting may go unheard.
+            # One request installs and starts, and the message that the start has begun may be lost.
             return max(INSTALL_STALL_S, load_stall_s(weights_bytes))
         case _:
             return load_stall_s(weights_bytes)
@@ -58,7 +58,7 @@ def retry_delay_s(attempts: int, *, draw: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
-    """What waiting requests and the load status are told."""
+    """The progress of a load, for waiting requests and the load status."""
 
     model: str
     state: LoadState
@@ -79,11 +79,11 @@ class LoadProgress:
 
 
 def loading_object(progress: LoadProgress) -> dict[str, object]:
-    """As in LocalAI's contract; `reason` is Corral's own and says what a load waits for."""
-    found: dict[str, object] = {"model": progress.model, "state": progress.state.value}
+    """LocalAI's fields, and Corral's `reason`: what the load waits for."""
+    shown: dict[str, object] = {"model": progress.model, "state": progress.state.value}
     if progress.node:
-        found["node"] = progress.node
-    found |= {
+        shown["node"] = progress.node
+    shown |= {
         "progress": round(progress.percent, 1),
         "bytes_sent": progress.bytes_sent,
         "total_bytes": progress.total_bytes,
@@ -91,12 +91,12 @@ def loading_object(progress: LoadProgress) -> dict[str, object]:
         "total_files": progress.total_files,
     }
     if progress.eta_s is not None:
-        found["eta_seconds"] = round(progress.eta_s)
+        shown["eta_seconds"] = round(progress.eta_s)
     if progress.reason:
-        found["reason"] = progress.reason
+        shown["reason"] = progress.reason
     if progress.error:
-        found["error"] = progress.error
-    return found
+        shown["error"] = progress.error
+    return shown
 
 
 def retry_after_s(progress: LoadProgress, *, waited_s: float) -> int:

@@ -1,5 +1,5 @@
-"""Rows against what nodes say runs. Silence is not death and an error is not an empty list: a row goes only on positive
-evidence, which is a dead node or a complete, newer table of its processes."""
+"""Compares replica rows with the processes that nodes report. A missing or failed report is no evidence: a row is
+removed only when its node is offline, or when a complete, newer report does not list its process."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from corral.core.replicas.availability import ALIVE, SETTLED_AFTER_MS
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 
 MISSES = 2
-_THERE = (NodeStatus.HEALTHY, NodeStatus.DRAINING)
+_REACHABLE = (NodeStatus.HEALTHY, NodeStatus.DRAINING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A process that no row wants."""
+    """A process without a replica row."""
 
     node_id: str
     process_key: str
@@ -32,7 +32,7 @@ class Orphan:
 class Repair:
     lost: tuple[Lost, ...] = ()
     missed: tuple[str, ...] = ()
-    """Not in the newest table, for the first time."""
+    """Missing in the newest report for the first time."""
     orphans: tuple[Orphan, ...] = ()
 
 
@@ -44,7 +44,7 @@ def plan_repair(
     loading: frozenset[tuple[str, str]],
     now_ms: int,
 ) -> Repair:
-    """`loading`: node and process key of loads under way, which own what they start."""
+    """`loading`: node and process key of running loads, which own the processes they start."""
     rows = list(replicas)
     lost, missed = [], []
     for replica in rows:
@@ -52,16 +52,16 @@ def plan_repair(
         if node is None:
             lost.append(Lost(replica, "its node was removed"))
         elif node.status is NodeStatus.OFFLINE and not just_left(node, now_ms=now_ms):
-            lost.append(Lost(replica, f"its node {node.name} is gone: {node.presence_reason or 'its worker stopped'}"))
+            lost.append(Lost(replica, f"its node {node.name} is offline: {node.presence_reason or 'worker stopped'}"))
         elif node.status is NodeStatus.PENDING and now_ms - node.presence_since >= LEAVE_GRACE_MS:
-            lost.append(Lost(replica, f"its node {node.name} waits for approval"))
+            lost.append(Lost(replica, f"its node {node.name} is waiting for approval"))
         elif _is_missing(replica, node, tables.get(replica.node_id), now_ms):
             if replica.missed + 1 >= MISSES:
-                lost.append(Lost(replica, f"{node.name} does not run it any more"))
+                lost.append(Lost(replica, f"{node.name} no longer runs it"))
             else:
                 missed.append(replica.id)
-    wanted = {(replica.node_id, replica.process_key) for replica in rows} | loading
-    return Repair(lost=tuple(lost), missed=tuple(missed), orphans=tuple(_orphans(nodes, tables, wanted)))
+    owned = {(replica.node_id, replica.process_key) for replica in rows} | loading
+    return Repair(lost=tuple(lost), missed=tuple(missed), orphans=tuple(_orphans(nodes, tables, owned)))
 
 
 def _is_missing(replica: Replica, node: Node, table: ProcessTable | None, now_ms: int) -> bool:
@@ -75,13 +75,13 @@ def _is_missing(replica: Replica, node: Node, table: ProcessTable | None, now_ms
 
 
 def _orphans(
-    nodes: Mapping[str, Node], tables: Mapping[str, ProcessTable], wanted: set[tuple[str, str]]
+    nodes: Mapping[str, Node], tables: Mapping[str, ProcessTable], owned: set[tuple[str, str]]
 ) -> Iterable[Orphan]:
     for node_id, table in tables.items():
         node = nodes.get(node_id)
-        # A LocalAI worker may serve other frontends; only what Corral's own workers run is ours to end.
-        if node is None or not node.speaks_corral or table.epoch != node.epoch or node.status not in _THERE:
+        # A LocalAI worker may serve other frontends; only processes of Corral workers may be stopped.
+        if node is None or not node.speaks_corral or table.epoch != node.epoch or node.status not in _REACHABLE:
             continue
         for process in table.processes:
-            if process.state in ALIVE and process.model and (node_id, process.process_key) not in wanted:
+            if process.state in ALIVE and process.model and (node_id, process.process_key) not in owned:
                 yield Orphan(node_id, process.process_key, process.model)

@@ -6,13 +6,13 @@ from enum import StrEnum
 
 class ReplicaState(StrEnum):
     STARTING = "starting"
-    """It has its place; nothing runs yet."""
+    """Its place is reserved; no process runs yet."""
     LOADING = "loading"
     READY = "ready"
     DRAINING = "draining"
-    """Finishes what it answers and takes nothing new."""
+    """Finishes its open requests and gets no new ones."""
     STOPPING = "stopping"
-    """Its process is being ended; the place is free when the node says so."""
+    """Its process is being stopped; its place is free when the node confirms that."""
     FAILED = "failed"
 
 
@@ -37,14 +37,14 @@ class Replica:
     epoch: int = 0
     generation: int = 0
     pid: int | None = None
-    """Of the process that `address` and `token` lead to; None where nobody tells."""
+    """Of the process at `address` with `token`; None where the worker does not report it."""
     capacity: int | None = None
     memory_bytes: int | None = None
     disk_bytes: int = 0
     load_options: str = "{}"
     last_used: int = 0
     missed: int = 0
-    """Newer reports of its node in a row that did not have its process."""
+    """Consecutive newer reports of its node without its process."""
     stop_attempts: int = 0
     stop_error: str = ""
     stop_due_at: int = 0

@@ -1,4 +1,4 @@
-"""Where requests for a model may go. Everything a pick needs, and nothing it must ask for."""
+"""Routes: the replicas that may get requests for each model, with all that picking one of them needs."""
 
 from dataclasses import dataclass, field
 from typing import NewType
@@ -6,17 +6,17 @@ from typing import NewType
 ReplicaId = NewType("ReplicaId", str)
 
 NAME_MOST = 300
-"""Whatever is longer is near to no name, and comparing it would take long."""
+"""Longer names are not compared for suggestions: that would be slow."""
 OPENAI = "openai"
 LOCALAI_GRPC = "localai-grpc"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutePolicy:
-    """How one of several replicas is picked. Affinity is a hint: a replica that is too busy loses it."""
+    """How a replica is picked. Affinity is a hint: it is ignored for a replica that is too busy."""
 
     prefix_affinity: bool = False
-    """Requests that begin alike go to the same replica, whose cache may hold their beginning."""
+    """Requests with the same prefix go to the same replica, whose cache may hold it."""
     balance_abs_threshold: int = 2
     """A hint is followed while its replica has at most this many more requests than the least busy one ..."""
     balance_rel_threshold: float = 1.5
@@ -25,7 +25,7 @@ class RoutePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteReplica:
-    """A replica that may get traffic now."""
+    """A replica that may get requests now."""
 
     id: ReplicaId
     node_id: str
@@ -36,22 +36,22 @@ class RouteReplica:
     protocol: str
     """`openai` or `localai-grpc`."""
     token: str = field(repr=False)
-    """What the process asks of every caller. A process that took over the port has another one."""
+    """Requests must carry it. Another process on the same port has another token."""
     generation: int
     capacity: int | None
-    """How many requests it works on at once; None is unknown."""
+    """How many requests it processes at the same time; None is unknown."""
     revision: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRoute:
-    """One configured model. Without replicas it is known, but cold."""
+    """One configured model. Without replicas it is loaded on demand."""
 
     model: str
     aliases: tuple[str, ...] = ()
     revision: str = ""
     created_at_ms: int = 0
-    """When this revision of it was made."""
+    """When this revision was created."""
     replicas: tuple[RouteReplica, ...] = ()
     policy: RoutePolicy = RoutePolicy()
 

@@ -1,4 +1,5 @@
-"""Scheduling given at start, as in LocalAI: a list of maps, with `replicas: all` for one on every matching node."""
+"""The scheduling file that is read at start, in LocalAI's format: a list of maps. `replicas: all` means one replica on
+every matching node."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +29,7 @@ def parse_seed(document: Any, *, source: str) -> list[Scheduling]:
 
 def _entry(item: Any, where: str) -> Scheduling:
     if not isinstance(item, Mapping):
-        raise InvalidInput(f"{where} is not a map of fields, such as model_name and min_replicas")
+        raise InvalidInput(f"{where} is not a map; it needs fields such as model_name and min_replicas")
     for name, kinds in _KNOWN.items():
         value = item.get(name)
         if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
@@ -54,9 +55,9 @@ def _entry(item: Any, where: str) -> Scheduling:
 
 
 def _replicas(value: Any, where: str) -> bool:
-    """`all` or true spreads; a number here was never meant and is refused."""
+    """`all` or true spreads; numbers are rejected."""
     if value is None or value is False or value in ("", "auto", "false"):
         return False
     if (value in (True, "all", "true") and not isinstance(value, int | float)) or value is True:
         return True
-    raise InvalidInput(f"{where}.replicas is {value!r}; it is `all` or `auto`, and numbers go into min_replicas")
+    raise InvalidInput(f"{where}.replicas is {value!r}; write `all` or `auto` here, and numbers in min_replicas")

@@ -1,39 +1,39 @@
-"""When loads that wait for room are tried before their time: on new capacity, which a machine that comes and goes is
-only once in a while."""
+"""Wakes loads that wait for capacity as soon as new capacity appears. A node that flaps wakes them once per pause."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 Offer = Hashable
-"""A healthy machine and all about it that placement looks at."""
+"""A healthy node and all its properties that placement uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityWakeups:
-    """What one look leaves for the next."""
+    """State from one check to the next."""
 
-    there: frozenset[Offer] = frozenset()
+    offers: frozenset[Offer] = frozenset()
     woken_s: Mapping[Offer, float] = field(default_factory=dict)
-    """When each last woke those who wait."""
-    owed: frozenset[Offer] = frozenset()
-    """They came back too soon, and count when the pause is over."""
+    """When each offer last woke waiting loads."""
+    deferred: frozenset[Offer] = frozenset()
+    """They returned within the pause, and count when it is over."""
 
 
 def plan_wake(
-    wakes: CapacityWakeups, there: frozenset[Offer], *, now_s: float, pause_s: float
+    state: CapacityWakeups, offers: frozenset[Offer], *, now_s: float, pause_s: float
 ) -> tuple[bool, CapacityWakeups]:
-    """Whether to wake now. What was there at the first look is no news."""
+    """Whether to wake waiting loads now, and the state for the next check."""
 
     def is_due(offer: Offer) -> bool:
-        last_s = wakes.woken_s.get(offer)
+        last_s = state.woken_s.get(offer)
         return last_s is None or now_s - last_s >= pause_s
 
-    candidates = (there - wakes.there) | (wakes.owed & there)
+    candidates = (offers - state.offers) | (state.deferred & offers)
     due = frozenset(offer for offer in candidates if is_due(offer))
-    recent = {offer: at_s for offer, at_s in wakes.woken_s.items() if now_s - at_s < pause_s}
-    left = CapacityWakeups(there=there, woken_s={**recent, **dict.fromkeys(due, now_s)}, owed=candidates - due)
+    recent = {offer: at_s for offer, at_s in state.woken_s.items() if now_s - at_s < pause_s}
+    left = CapacityWakeups(offers=offers, woken_s={**recent, **dict.fromkeys(due, now_s)}, deferred=candidates - due)
     return bool(due), left
 
 
-def first_look(there: frozenset[Offer], *, now_s: float) -> CapacityWakeups:
-    return CapacityWakeups(there=there, woken_s=dict.fromkeys(there, now_s))
+def first_check(offers: frozenset[Offer], *, now_s: float) -> CapacityWakeups:
+    """Capacity that exists at the start is not new."""
+    return CapacityWakeups(offers=offers, woken_s=dict.fromkeys(offers, now_s))

@@ -8,7 +8,7 @@ from pathlib import Path
 from corral.core.errors import Unavailable
 from corral.core.models.config import ConfigFile
 from corral.core.nodes.node import Node
-from corral.core.replicas.staging import Lot
+from corral.core.replicas.staging import FileTransfer
 from corral.settings.roles import StorageSettings
 from corral.store.serving.bucket_weights import BucketWeightsStore
 from corral.system.buckets import BucketSettings, WeightsBucket
@@ -65,7 +65,7 @@ class NotedBucket:
 class _Tally:
     """What moved of several files that move at the same time."""
 
-    def __init__(self, files: Sequence[LocalFile], legs: int, on_progress: Callable[[Lot], None]) -> None:
+    def __init__(self, files: Sequence[LocalFile], legs: int, on_progress: Callable[[FileTransfer], None]) -> None:
         self._names = {file.key: file.path.name for file in files}
         self._there = {file.key: 0 for file in files}
         self._ended: set[str] = set()
@@ -86,11 +86,11 @@ class _Tally:
     def _tell(self) -> None:
         moving = next((name for key, name in self._names.items() if key not in self._ended), "")
         self._on_progress(
-            Lot(
+            FileTransfer(
                 file_index=min(len(self._ended) + 1, len(self._there)),
                 file_name=moving,
                 files=len(self._there),
-                bytes_there=sum(self._there.values()),
+                bytes_done=sum(self._there.values()),
                 bytes_total=self._total_bytes,
                 legs=self._legs,
             )
@@ -108,7 +108,7 @@ class FrontendStager:
         self._hashes = HashBook()
 
     async def stage(
-        self, model: str, node: Node, names: Sequence[str], on_progress: Callable[[Lot], None]
+        self, model: str, node: Node, names: Sequence[str], on_progress: Callable[[FileTransfer], None]
     ) -> Sequence[ConfigFile] | None:
         """Through the shared storage where there is one and the node is ours; else to its file server. The answer: what
         the node has to fetch by itself now."""

@@ -30,7 +30,7 @@ class HealthStore:
                     node_type=NodeType(row["node_type"]),
                     approved=bool(row["approved"]),
                     epoch=row["epoch"],
-                    tells_epoch=row["instance"] is not None,
+                    reports_epoch=row["instance"] is not None,
                     presence=Presence(row["presence"]),
                     presence_reason=row["presence_reason"],
                     presence_since=row["presence_since"],

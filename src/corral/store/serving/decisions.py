@@ -99,8 +99,8 @@ def _show_outcome(decision: Decision) -> dict[str, Any]:
     outcome = decision.outcome
     if not isinstance(outcome, Placed):
         return {"waiting": outcome.reason}
-    room = next(room for room in decision.rooms if room.id == outcome.node_id)
-    ended = [f"{held.model}#{held.slot}" for held in room.replicas if held.id in outcome.evict]
+    node = next(node for node in decision.nodes if node.id == outcome.node_id)
+    ended = [f"{held.model}#{held.slot}" for held in node.replicas if held.id in outcome.evict]
     return {"placed": outcome, "ended": ended} if ended else {"placed": outcome}
 
 

@@ -14,7 +14,7 @@ class LoadBackoffStore:
 
         async def body(tx: Tx) -> dict[str, LoadBackoff]:
             rows = await tx.fetch(
-                "SELECT *, until_at > now_ms() AS rests FROM load_backoff"
+                "SELECT *, until_at > now_ms() AS cooling_down FROM load_backoff"
                 " WHERE model = $1 AND revision = $2 AND until_at + $3 > now_ms()",
                 model,
                 revision,
@@ -32,7 +32,7 @@ def read_backoff_row(row: Row) -> LoadBackoff:
         failed_at_ms=row["failed_at"],
         until_ms=row["until_at"],
         digest=row["digest"],
-        rests=bool(row["rests"]),
+        cooling_down=bool(row["cooling_down"]),
     )
 
 

@@ -138,8 +138,8 @@ class LoadClaimStore:
             fleet = await read_fleet(tx, in_flight)
             if need.instead_of is not None and await _must_wait_to_stop(tx, job, fleet):
                 raise Conflict(f"other replicas of {job.model} are replaced first")
-            rooms = [room for room in fleet.rooms if room.id == outcome.node_id]
-            again = place(need, rooms).outcome
+            nodes = [node for node in fleet.capacities if node.id == outcome.node_id]
+            again = place(need, nodes).outcome
             if not isinstance(again, Placed) or again.evict:
                 raise Conflict(f"the capacity for {job.model} was taken in the meantime")
             replica = Replica(
@@ -166,7 +166,7 @@ class LoadClaimStore:
                 job.id,
                 replica.id,
                 replica.node_id,
-                rooms[0].name,
+                nodes[0].name,
                 replica.slot,
                 replica.node_id if need.instead_of is not None else None,
                 stopped[0].backend if stopped else None,
@@ -209,8 +209,8 @@ class LoadClaimStore:
             for model in sorted({row.model for row in chosen}):
                 await lock_model(tx, model)
             await _held(tx, job)
-            rooms = [room for room in (await read_fleet(tx, in_flight)).rooms if room.id == outcome.node_id]
-            again = place(need, rooms).outcome
+            nodes = [node for node in (await read_fleet(tx, in_flight)).capacities if node.id == outcome.node_id]
+            again = place(need, nodes).outcome
             if not isinstance(again, Placed) or not {*again.evict} <= {*outcome.evict}:
                 raise Conflict(f"a replica that was to be evicted for {job.model} is needed now")
             if again.evict:
@@ -227,18 +227,18 @@ class LoadClaimStore:
         async def body(tx: Tx) -> str:
             held = await _held(tx, job)
             await tx.fetch("SELECT id FROM nodes WHERE id = $1 FOR UPDATE", held.node_id)
-            rooms = [
+            nodes = [
                 replace(
-                    room,
+                    node,
                     status=NodeStatus.HEALTHY,
                     conditions=(),  # the load is placed already, and its own download may have filled the disk
                     low_disk="",
-                    replicas=tuple(one for one in room.replicas if one.id != held.replica_id),
+                    replicas=tuple(one for one in node.replicas if one.id != held.replica_id),
                 )
-                for room in (await read_fleet(tx, in_flight)).rooms
-                if room.id == held.node_id
+                for node in (await read_fleet(tx, in_flight)).capacities
+                if node.id == held.node_id
             ]
-            outcome = place(need, rooms).outcome
+            outcome = place(need, nodes).outcome
             if isinstance(outcome, Waiting):
                 return outcome.reason
             if outcome.evict:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from corral.core.nodes.node import Node
-from corral.core.replicas.capacity import Reservation, make_room
-from corral.core.replicas.placement import HeldReplica, NodeRoom
+from corral.core.replicas.capacity import Reservation, node_capacity
+from corral.core.replicas.placement import HeldReplica, NodeCapacity
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.store.engine.database import Row, Tx
 from corral.store.engine.sql import places
@@ -71,7 +71,7 @@ def room_of(
     in_flight: InFlight,
     groups: Mapping[str, frozenset[str]],
     spare: Callable[[Replica], int],
-) -> NodeRoom:
+) -> NodeCapacity:
     here = [replica for replica in replicas if replica.node_id == node.id]
     held = [
         HeldReplica(
@@ -87,7 +87,7 @@ def room_of(
         )
         for replica in here
     ]
-    return make_room(node, held, [_reservation(replica) for replica in here if _is_unseen(node, replica)])
+    return node_capacity(node, held, [_reservation(replica) for replica in here if _is_unseen(node, replica)])
 
 
 def _is_unseen(node: Node, replica: Replica) -> bool:

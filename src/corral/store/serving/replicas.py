@@ -9,7 +9,7 @@ from corral.core.nodes.node import Node, NodeStatus
 from corral.core.nodes.targets import pick_serving
 from corral.core.processes.leases import NodeShare
 from corral.core.replicas.availability import AvailabilityVerdict, ClusterSnapshot, is_another, pick_routed
-from corral.core.replicas.placement import NodeRoom
+from corral.core.replicas.placement import NodeCapacity
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
 from corral.core.replicas.scaling import Scheduling
@@ -87,7 +87,7 @@ class FleetView:
         return {}
 
     @cached_property
-    def rooms(self) -> tuple[NodeRoom, ...]:
+    def capacities(self) -> tuple[NodeCapacity, ...]:
         """Computed on first use, because only placement needs it."""
         healthy = {node.id for node in self.nodes if node.status is NodeStatus.HEALTHY}
         ready = Counter(
@@ -373,7 +373,7 @@ def _route(
                 capacity=replica.capacity,
                 revision=replica.revision,
             )
-            for replica in pick_routed(replicas, selector, cluster, wanted=wanted.kept if wanted is not None else 1)
+            for replica in pick_routed(replicas, selector, cluster, desired=wanted.kept if wanted is not None else 1)
         ),
         policy=_policy(wanted),
     )

@@ -30,6 +30,6 @@ async def read_shares(tx: Tx) -> dict[str, NodeShare]:
     for row in await tx.fetch("SELECT node_id, process_key, generation FROM revoked_processes"):
         lost.setdefault(row["node_id"], {})[row["process_key"]] = row["generation"]
     return {
-        node: NodeShare(wanted=frozenset(wanted.get(node, ())), lost=lost.get(node, {}))
+        node: NodeShare(desired=frozenset(wanted.get(node, ())), revoked=lost.get(node, {}))
         for node in wanted.keys() | lost.keys()
     }

@@ -45,7 +45,7 @@ class RolloutStore:
             replicas: dict[str, list[Replica]] = {node_id: [] for node_id in nodes}
             for replica in await read_replicas(tx, here, *ids):
                 replicas[replica.node_id].append(replica)
-            failed = await tx.fetch(f"SELECT *, until_at > now_ms() AS rests FROM load_backoff {here}", *ids)  # noqa: S608
+            failed = await tx.fetch(f"SELECT *, until_at > now_ms() AS cooling_down FROM load_backoff {here}", *ids)  # noqa: S608
             stopped = [_stopped_of(row) for row in await tx.fetch(f"{SELECT_STOPPED} {here}", *ids)]
             jobs = await read_jobs(tx, "WHERE replaces IS NOT NULL OR stop_first_node IS NOT NULL")
             return RolloutView(

@@ -15,8 +15,8 @@ from corral.core.processes.uploads import (
     ContentRange,
     OtherFile,
     OtherOffset,
-    Plan,
     Stored,
+    UploadPlan,
     Write,
     plan_upload,
 )
@@ -60,7 +60,7 @@ class Uploads:
         name = (str(area.root), key)
         async with self._locks.held(name):
             await asyncio.to_thread(_refuse_note, area, key)
-            plan: Plan = Write(0)
+            plan: UploadPlan = Write(0)
             if wanted is not None:
                 stored = await asyncio.to_thread(read_stored, area, key)
                 plan = plan_upload(wanted, stored, sha256)

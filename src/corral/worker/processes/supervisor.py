@@ -131,7 +131,7 @@ class Supervisor:
         if life is None or life.is_over:
             life = self._begin(ProcessRunner(spec, self._around))
         elif life.spec != spec or (life.process is not None and not life.process.is_current()):
-            raise AlreadyRunning(spec.key, running=life.spec, wanted=spec)
+            raise AlreadyRunning(spec.key, running=life.spec, requested=spec)
         else:
             await life.confirm(spec.generation)
         return life

@@ -53,7 +53,7 @@ _LOCALAI_STATES = {
 _AVAILABILITY_STATES = {
     Availability.SERVES: ReplicaViewState.READY,
     Availability.RETURNING: ReplicaViewState.LOADING,
-    Availability.AWAY: ReplicaViewState.AWAY,
+    Availability.OFFLINE: ReplicaViewState.AWAY,
     Availability.LOST: ReplicaViewState.FAILED,
 }
 
@@ -177,7 +177,7 @@ class NodeVerdict:
 
 def state_of(replica: StandingReplica) -> ReplicaViewState:
     if replica.stands is not None:
-        return _AVAILABILITY_STATES[replica.stands.standing]
+        return _AVAILABILITY_STATES[replica.stands.availability]
     return ReplicaViewState(replica.row.state.value)
 
 

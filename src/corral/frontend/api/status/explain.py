@@ -197,7 +197,7 @@ def _view_backoff(node: str, backoff: LoadBackoff) -> LoadBackoffView:
     return LoadBackoffView(
         node=node,
         failures=backoff.failures,
-        cooling_down=backoff.rests,
+        cooling_down=backoff.cooling_down,
         until=time_of(backoff.until_ms),
         error=backoff.error,
     )

@@ -1,4 +1,4 @@
-"""How far one load is, and when it last gave a sign of life."""
+"""The progress of one load, and when its node last reported activity."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,29 +7,31 @@ from dataclasses import replace
 from corral.bus.messages import InstallProgress
 from corral.core.nodes.node import Node
 from corral.core.replicas.load_jobs import ABSOLUTE_S, LoadProgress, LoadState, stall_window_s
-from corral.core.replicas.staging import Lot, shown
+from corral.core.replicas.staging import FileTransfer, combine
 from corral.store.serving.load_job_rows import LoadJob
 from corral.system import Clock
 
-STARTING = "its process is being started"
+STARTING = "its process is starting"
 STARTING_PHASE = "starting"
 
 
 class LoadTracker:
+    """The one mutable progress of a load. Its steps update it; the lease loop stores it."""
+
     def __init__(self, job: LoadJob, clock: Clock) -> None:
         self._clock = clock
         self.progress = LoadProgress(model=job.model, state=job.state, node=job.node_name)
         self.node_id = job.node_id
         self.weights_bytes: int | None = None
-        self._began_s = self._sign_s = clock.monotonic_s()
-        self._before = self._now = Lot()
-        self.stepped = asyncio.Event()
-        """Set at every step, for whoever writes it down."""
-        self.on_staged: Callable[[Lot], None] | None = None
-        """Told of all files together, whenever some of them moved."""
+        self._began_s = self._active_s = clock.monotonic_s()
+        self._before = self._now = FileTransfer()
+        self.changed = asyncio.Event()
+        """Set at every step, so that the lease loop stores it early."""
+        self.on_staged: Callable[[FileTransfer], None] | None = None
+        """Called with the transfer of all files together whenever bytes have moved."""
 
     def show(self, state: LoadState, node: Node, *, reason: str = "") -> None:
-        """Another step; the files that were staged stay counted."""
+        """Enter a step. Files that were staged before stay counted."""
         self.node_id = node.id
         files = self.progress.total_files
         self.progress = LoadProgress(
@@ -40,71 +42,68 @@ class LoadTracker:
             total_files=files,
             reason=reason,
         )
-        self.stepped.set()
-        self.note_sign()
-
-    def show_starting(self) -> None:
-        """The backend is there. An engine that loads its model as it starts tells no more until it serves."""
-        self.progress = replace(self.progress, state=LoadState.LOADING, reason=STARTING)
-        self.stepped.set()
+        self.changed.set()
+        self.note_activity()
 
     def hear(self, message: InstallProgress) -> None:
-        """The worker tells of what it fetches or installs."""
-        self.note_sign()
+        """Apply what the worker reports about an install or a download."""
+        self.note_activity()
         transfer = message.transfer
         if self.progress.state is LoadState.INSTALLING and message.phase == STARTING_PHASE:
-            self.show_starting()
+            # The backend is installed. An engine that loads its model as it starts reports nothing until it serves.
+            self.progress = replace(self.progress, state=LoadState.LOADING, reason=STARTING)
+            self.changed.set()
         if message.corral is None or self.progress.state is not LoadState.STAGING:
             return
         if not transfer.bytes_done and transfer.bytes_total is None:
-            return  # it was only asked what is there
-        self._show_lot(
+            return  # the worker only looked for files that are present
+        self._show_transfer(
             replace(
                 self._now,
                 file_index=transfer.file_index if transfer.file_index is not None else self._now.file_index,
                 files=transfer.total_files if transfer.total_files is not None else self._now.files,
                 file_name=transfer.file_name or self._now.file_name,
-                bytes_there=transfer.bytes_done or 0,
+                bytes_done=transfer.bytes_done or 0,
                 bytes_total=transfer.bytes_total or 0,
             ),
             eta_s=transfer.eta_s,
         )
 
-    def note_staged(self, lot: Lot) -> None:
-        """This frontend tells of what it sends."""
-        self.note_sign()
-        self._show_lot(lot, eta_s=None)
+    def note_staged(self, transfer: FileTransfer) -> None:
+        """Apply what this frontend has sent to the node."""
+        self.note_activity()
+        self._show_transfer(transfer, eta_s=None)
 
-    def end_lot(self) -> None:
-        """What moved is there; what follows comes on top of it."""
-        self._before, self._now = shown(self._before, self._now), Lot()
+    def end_transfer(self) -> None:
+        """These files have arrived. Further files are added to them."""
+        self._before, self._now = combine(self._before, self._now), FileTransfer()
 
     def begin_second_leg(self) -> None:
-        """What moved is half there: the node fetches the same files now."""
+        """The files are in shared storage, which is half the way: the node downloads them now."""
         self._now = replace(self._now, leg=2, legs=2)
 
-    def note_sign(self) -> None:
-        self._sign_s = self._clock.monotonic_s()
+    def note_activity(self) -> None:
+        self._active_s = self._clock.monotonic_s()
 
     @property
     def quiet_s(self) -> float:
-        return self._clock.monotonic_s() - self._sign_s
+        return self._clock.monotonic_s() - self._active_s
 
     @property
     def window_s(self) -> float:
-        """How long silence is patience in the present step."""
+        """How long the current step may go without activity."""
         return stall_window_s(self.progress.state, self.weights_bytes)
 
     @property
     def is_stalled(self) -> bool:
         return self.quiet_s > self.window_s or self._clock.monotonic_s() - self._began_s > ABSOLUTE_S
 
-    def _show_lot(self, lot: Lot, *, eta_s: float | None) -> None:
-        self._now = lot
-        whole = shown(self._before, lot)
+    def _show_transfer(self, transfer: FileTransfer, *, eta_s: float | None) -> None:
+        self._now = transfer
+        whole = combine(self._before, transfer)
         self.progress = replace(
             self.progress,
-            bytes_sent=whole.bytes_there,
+            bytes_sent=whole.bytes_done,
             total_bytes=whole.bytes_total,
             file_index=whole.file_index,
             total_files=whole.files,
