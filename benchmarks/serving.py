@@ -1,14 +1,18 @@
-"""Corral's OpenAI address beside others, in one run: direct, nginx, FastAPI+httpx, LiteLLM, Corral.
+"""Corral's gateway compared with others in one run: direct, nginx, FastAPI+httpx, LiteLLM, Corral.
 
     ./dev bench serving                    everything, five rounds
     python benchmarks/serving.py --rounds 1 --seconds 1 --only nginx,corral
+    python benchmarks/serving.py --only corral --compare ../other-checkout
 
-Everyone gets one core; the load generator (wrk; for streams our own) and the mock replica share the other one. Rounds
-alternate between contestants, and medians of the rounds are told, with the ratios that the goals are about.
+Each server gets one core. The load generator (wrk; our own for streams) and the mock replica share the other core.
+Rounds alternate between the servers. The result is the median of the rounds and the ratios that the goals are about.
 Corral runs with keys, routing, limits, queue and metrics switched on.
 
-On Debian, wrk and nginx are installed where we may; LiteLLM goes to an environment of its own below .dev/. Who cannot
-be had is left out, and said so.
+`--compare` adds the gateway of another checkout as `before`, and prints the change of every figure. Use it to judge a
+change: figures of different runs on a shared machine do not compare.
+
+On Debian the benchmark installs wrk and nginx when it runs as root. LiteLLM gets its own environment below .dev/. A
+server that cannot be installed or does not answer is left out, with a message.
 """
 
 import argparse
@@ -33,7 +37,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ROOT / "benchmarks" / "serving_parts"
-# Long and by chance: LiteLLM does not start with a key that could be guessed.
+# Long and random: LiteLLM does not start with a weak key.
 KEY = f"sk-{secrets.token_hex(32)}"
 SERVER_CORE, LOAD_CORE = "0", "1"
 CONNECTIONS = (1, 32, 256)
@@ -49,7 +53,7 @@ class Contestant:
     process: subprocess.Popen[bytes] | None = None
     log: Path | None = None
     few: bool = False
-    """So slow that one round of less tells enough."""
+    """It is so slow that one round of fewer cases is enough."""
     measured: dict[str, list[dict[str, float]]] = field(default_factory=dict)
 
     def cpu_s(self) -> float:
@@ -74,11 +78,11 @@ def install(package: str, program: str) -> bool:
 
 
 def find_litellm() -> Path | None:
-    """LiteLLM's own program, in an environment that nothing else uses."""
+    """The LiteLLM program, in its own environment."""
     home = ROOT / ".dev" / "litellm"
     program = home / "bin" / "litellm"
     if not program.exists():
-        note("installing LiteLLM into .dev/litellm, this once ...")
+        note("installing LiteLLM into .dev/litellm (once) ...")
         pip = [str(home / "bin" / "python"), "-m", "pip", "install", "-q", "litellm[proxy]"]
         made = subprocess.call([sys.executable, "-m", "venv", str(home)]) == 0
         if not made or subprocess.call(pip, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) != 0:
@@ -87,7 +91,7 @@ def find_litellm() -> Path | None:
 
 
 LITELLM_SETTINGS = {
-    # It looks for nothing on the network and writes no log line for each request.
+    # No network lookups, and no log line for each request.
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_MODE": "PRODUCTION",
     "LITELLM_LOG": "ERROR",
@@ -95,8 +99,8 @@ LITELLM_SETTINGS = {
 }
 
 
-def start(command: Sequence[str], log: Path, *, core: str = SERVER_CORE) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **LITELLM_SETTINGS}
+def start(command: Sequence[str], log: Path, *, core: str = SERVER_CORE, tree: Path = ROOT) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), **LITELLM_SETTINGS}
     with log.open("wb") as output:
         return subprocess.Popen(
             ["taskset", "-c", core, *command], stdout=output, stderr=subprocess.STDOUT, env=environment
@@ -104,7 +108,7 @@ def start(command: Sequence[str], log: Path, *, core: str = SERVER_CORE) -> subp
 
 
 def answers(port: int, process: subprocess.Popen[bytes] | None = None, *, within_s: float = 120.0) -> str:
-    """Empty when it does; else what was wrong last. Who has ended is not waited for."""
+    """Empty when the server answers within the time; otherwise the latest error. A process that ended fails at once."""
     deadline_s = time.monotonic() + within_s
     body = json.dumps({"model": "bench", "messages": [{"role": "user", "content": "hi"}]}).encode()
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
@@ -150,7 +154,7 @@ http {{
 
 
 @contextmanager
-def contestants(directory: Path, wanted: set[str], base: int) -> Iterator[list[Contestant]]:
+def contestants(directory: Path, wanted: set[str], base: int, compare: Path | None) -> Iterator[list[Contestant]]:
     address = f"127.0.0.1:{base}"
     python = sys.executable
     found = [Contestant("direct", base)]
@@ -162,8 +166,12 @@ def contestants(directory: Path, wanted: set[str], base: int) -> Iterator[list[C
             process = start(["nginx", "-c", str(config)], directory / "nginx.log")
             found.append(Contestant("nginx", base + 1, process))
         if "corral" in wanted:
-            command = [python, str(PARTS / "corral_lane.py"), str(base + 2), address, KEY]
+            command = [python, str(PARTS / "corral_gateway.py"), str(base + 2), address, KEY]
             found.append(Contestant("corral", base + 2, start(command, directory / "corral.log")))
+        if compare is not None:
+            script = next((compare / "benchmarks" / "serving_parts").glob("corral_*.py"))
+            process = start([python, str(script), str(base + 5), address, KEY], directory / "before.log", tree=compare)
+            found.append(Contestant("before", base + 5, process))
         if "fastapi" in wanted:
             command = [python, str(PARTS / "fastapi_proxy.py"), str(base + 3), address]
             found.append(Contestant("fastapi", base + 3, start(command, directory / "fastapi.log"), few=True))
@@ -179,12 +187,12 @@ def contestants(directory: Path, wanted: set[str], base: int) -> Iterator[list[C
             log = directory / "litellm.log"
             found.append(Contestant("litellm", base + 4, start(command, log), log=log, few=True))
         elif "litellm" in wanted:
-            note("LiteLLM could not be installed: it is left out")
+            note("LiteLLM could not be installed; it is left out")
         ready = []
         for contestant in found:
             problem = answers(contestant.port, contestant.process, within_s=300.0 if contestant.few else 60.0)
             if problem:
-                note(f"{contestant.name} does not answer ({problem}): it is left out")
+                note(f"{contestant.name} does not answer ({problem}); it is left out")
                 note(last_lines(contestant.log))
             elif contestant.name in wanted:
                 ready.append(contestant)
@@ -224,7 +232,7 @@ def measure_requests(contestant: Contestant, connections: int, script: Path, sec
     cpu_s = contestant.cpu_s() - before_s
     line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
     requests, duration_us, refused, errors, p50_us = (float(word) for word in line.split()[1:])
-    # Those refused or cut off are not answered.
+    # Rejected and aborted requests do not count as answered.
     return {
         "per_s": max(0.0, requests - refused) / (duration_us / 1e6),
         "cpu_us": cpu_s * 1e6 / max(1.0, requests),
@@ -264,12 +272,14 @@ def run(options: argparse.Namespace) -> dict[str, dict[str, dict[str, float]]]:
             "short": lua(directory, "short", "Tell me about horses."),
             "long": lua(directory, "long", "horses " * (PROMPT_BYTES // 7)),
         }
-        with contestants(directory, set(options.only.split(",")), options.port) as entered:
+        wanted = {*options.only.split(","), *(["before"] if options.compare else [])}
+        with contestants(directory, wanted, options.port, options.compare) as entered:
             for number in range(options.rounds):
                 for case, (kind, count, script) in cases.items():
                     if options.case and options.case not in case:
                         continue
-                    for contestant in entered:
+                    # Every second round in reverse, so that no server always runs after the same one.
+                    for contestant in entered if number % 2 == 0 else reversed(entered):
                         if contestant.few and (number > 0 or (kind == "streams" and count > 100)):
                             continue
                         note(f"round {number + 1}: {case}: {contestant.name}")
@@ -284,6 +294,11 @@ def run(options: argparse.Namespace) -> dict[str, dict[str, dict[str, float]]]:
                     each.name: {
                         unit: statistics.median(one[unit] for one in each.measured[case])
                         for unit in ("per_s", "cpu_us", "p50_us", "errors")
+                    }
+                    | {
+                        "best_per_s": max(one["per_s"] for one in each.measured[case]),
+                        "best_cpu_us": min(one["cpu_us"] for one in each.measured[case]),
+                        "best_p50_us": min(one["p50_us"] for one in each.measured[case]),
                     }
                     for each in entered
                     if case in each.measured
@@ -335,6 +350,19 @@ def goals() -> list[Goal]:
     return found
 
 
+def changes(results: dict[str, dict[str, dict[str, float]]]) -> Iterator[str]:
+    """What changed from `before` to `corral`, in percent. Other load on the machine disturbs the best round least."""
+    for case, by_name in results.items():
+        if "before" in by_name and "corral" in by_name:
+            before, now = by_name["before"], by_name["corral"]
+            for prefix, rounds in (("", "median"), ("best_", "best round")):
+                parts = [
+                    f"{label} {(now[prefix + unit] / max(1e-9, before[prefix + unit]) - 1) * 100:+.1f} %"
+                    for label, unit in (("throughput", "per_s"), ("CPU each", "cpu_us"), ("p50", "p50_us"))
+                ]
+                yield f"change {case}, {rounds}: {', '.join(parts)}"
+
+
 def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
     for case, by_name in results.items():
         if not by_name:
@@ -350,6 +378,8 @@ def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
             cpu = f"{one['cpu_us']:.1f}" if one["cpu_us"] else "-"
             print(f"  {name:10} {one['per_s']:12,.0f} {cpu:>12} {one['p50_us'] / 1000:15.2f} {one['errors']:8.0f}")
     print()
+    for line in changes(results):
+        print(line)
     for goal in goals():
         verdict = goal.judge(results)
         if verdict:
@@ -361,7 +391,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--only", default="direct,nginx,corral,fastapi,litellm")
-    parser.add_argument("--case", default="", help="only cases whose name has this in it")
+    parser.add_argument("--case", default="", help="only cases whose name contains this")
+    parser.add_argument("--compare", type=Path, default=None, help="another checkout, measured as `before`")
     parser.add_argument("--port", type=int, default=18280)
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from corral.frontend.gateway.upstream.calls import ChunkRelay, Failure, Headers, UpstreamCall
-from corral.frontend.gateway.upstream.connection import LATE_MOST_BYTES
+from corral.frontend.gateway.upstream.connection import LATE_MAX_BYTES
 from corral.frontend.gateway.upstream.upstream import HttpUpstream
 
 uvloop = pytest.importorskip("uvloop")
@@ -69,4 +69,4 @@ async def pass_a_flood_on() -> list[int]:
 def test_what_is_late_is_bounded_however_much_comes_in_one_pass() -> None:
     sizes = uvloop.run(pass_a_flood_on())
     assert sum(sizes) >= len(FLOOD) * 0.99
-    assert max(sizes) <= max(READ_BYTES, LATE_MOST_BYTES) + READ_BYTES
+    assert max(sizes) <= max(READ_BYTES, LATE_MAX_BYTES) + READ_BYTES

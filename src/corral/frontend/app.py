@@ -46,7 +46,7 @@ from corral.frontend.auth.join_tokens import JoinTokens
 from corral.frontend.auth.rules import Authorizer
 from corral.frontend.galleries import Galleries
 from corral.frontend.gateway.in_flight import InFlight
-from corral.frontend.gateway.traffic import FleetPulse
+from corral.frontend.gateway.traffic import FleetTraffic
 from corral.frontend.http.compression import CompressedListings
 from corral.frontend.http.errors import install_error_handlers
 from corral.frontend.http.event_feed import LiveFeed
@@ -99,7 +99,7 @@ class Components:
     in_flight: InFlight
     explain: Explain
     metrics: Callable[[], str]
-    traffic: FleetPulse
+    traffic: FleetTraffic
     logs: WorkerLogs
 
 

@@ -1,9 +1,9 @@
-"""Collecting garbage without a long pause.
+"""Garbage collection without long pauses.
 
-Python now and then looks at every object for cycles that nothing holds. In a frontend of a thousand machines that is a
-pause of a tenth of a second, in the middle of whatever it was doing, and it finds next to nothing: what a frontend
-remembers, it remembers on purpose. So only what is new is looked at: whatever outlives a look is set aside, and all of
-it is gone through when the process has grown. Objects without a cycle are freed at once in any case.
+From time to time Python searches all objects for unreachable cycles. In a frontend with a thousand nodes this pauses
+it for a tenth of a second and finds next to nothing, because nearly all of its objects are in use. Here, only new
+objects are searched. Objects that survive a collection are frozen, and searched again only when the process has grown.
+Objects without a cycle are always freed at once.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import psutil
 
 NEW_OBJECTS, NEW_ROUNDS = 5_000, 5
-"""A look at this many takes a few milliseconds; after so many of them, one at all of those together."""
+"""A collection of so many new objects takes a few milliseconds. After so many rounds, all new objects are searched."""
 NEVER = 1_000_000_000
 EVERY_S = 30.0
 GROWN_BYTES = 64 << 20
@@ -25,17 +25,17 @@ def _memory_bytes() -> int:
 
 async def collect_in_small_steps(*, every_s: float = EVERY_S, memory_bytes: Callable[[], int] = _memory_bytes) -> None:
     gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, NEVER)
-    # A start leaves little behind, and those who just came should not wait while it is looked for.
+    # The start leaves little garbage, and the first clients should not wait for a search.
     gc.freeze()
     while True:
         at_first = memory_bytes()
         while memory_bytes() - at_first < GROWN_BYTES:
             await asyncio.sleep(every_s)
-            _look()
+            _collect()
         gc.unfreeze()
-        _look()
+        _collect()
 
 
-def _look() -> None:
+def _collect() -> None:
     gc.collect()
     gc.freeze()

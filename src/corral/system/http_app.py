@@ -1,7 +1,7 @@
-"""A client's connection to an ASGI app: uvicorn's, with bounds on what a client can send, hold open or leave unread.
+"""A client's connection to an ASGI app: uvicorn's, with limits on what a client can send, hold open or leave unread.
 
-The app is called as soon as a head is complete, so that it can refuse a request before its body has come. What then
-still comes of it is read and thrown away, within bounds, so that the sender reads the answer.
+The app is called as soon as a head is complete, so that it can reject a request before its body arrives. The rest of
+the body is then read and discarded, within limits, so that the client reads the answer.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from typing import Any, Protocol
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from corral.system.http_clients import Clients, Connected, end_answers
+from corral.system.http_clients import ClientSlot, ClientSlots, end_responses
 from corral.system.http_limits import HttpLimits
 
 TakeBack = Callable[[asyncio.Transport, bytes], None]
 IsNext = Callable[[bytes], bool]
 
 
-class _Refused(Exception):
-    """Raised inside the parser's callbacks, where it ends the parsing."""
+class _Rejected(Exception):
+    """Raised inside the parser's callbacks to end the parsing."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -28,25 +28,25 @@ class _Refused(Exception):
 
 
 class AppServer(Protocol):
-    """What connections share."""
+    """What all connections of a server share."""
 
     options: dict[str, Any]
     """Uvicorn's arguments for a connection."""
     limits: HttpLimits
-    clients: Clients
+    clients: ClientSlots
 
 
 class _WebSocket:
-    """What is left of the connection here once uvicorn's WebSocket reads it: its place."""
+    """The slot of a connection that uvicorn's WebSocket protocol reads."""
 
-    def __init__(self, clients: Clients, client: Connected) -> None:
+    def __init__(self, clients: ClientSlots, client: ClientSlot) -> None:
         self._clients, self._client = clients, client
 
     def is_idle(self) -> bool:
         return False
 
     def stranger_since_s(self) -> float | None:
-        return None  # it was asked for its credential when it was opened, and closed if that was not good
+        return None  # its credential was checked when it was opened
 
     def tick(self, now_s: float) -> None:
         if self._client.transport.is_closing():
@@ -54,25 +54,25 @@ class _WebSocket:
 
 
 class AppConnection(HttpToolsProtocol):
-    """With a lane beside the app, it looks between two requests whether the next one is the lane's."""
+    """If there is a raw handler, the connection goes back to it when the next request is the raw handler's."""
 
-    connected: Connected | None = None
+    connected: ClientSlot | None = None
     is_next: IsNext | None = None
-    """Whether a request that begins with these bytes is the lane's."""
+    """Whether a request that begins with these bytes is the raw handler's."""
     take_back: TakeBack | None = None
     _between = True
     _in_head = False
     _in_body = False
     _moved = False
-    """Whether the latest piece completed a head or a message, or held a part of a body."""
+    """Whether the latest piece completed a head or a message, or held part of a body."""
     _unparsed_bytes = 0
-    """Of a body that the parser does not read, because its head offers an upgrade: what is missing."""
+    """Missing bytes of a body that the parser does not read, because its head offers an upgrade."""
     _framing_bytes = 0
-    """What came since something last moved."""
+    """Bytes received since something last moved."""
     _deaf = False
-    """What still comes is thrown away: the connection ends with the answer under way, or has been refused."""
-    _is_refused = False
-    _refusal: _Refused | None = None
+    """Input is discarded: the connection ends with the current answer, or its request was rejected."""
+    _is_rejected = False
+    _rejection: _Rejected | None = None
     _discarded_bytes = 0
     _unsent_bytes = 0
     _closing_s: float | None = None
@@ -84,7 +84,7 @@ class AppConnection(HttpToolsProtocol):
         self._now_s = server.clients.now_s
         self._since_s = self._heard_s = self._taken_s = self._asked_s = self._now_s()
 
-    # The transport's side
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -118,7 +118,7 @@ class AppConnection(HttpToolsProtocol):
         self._feed(data)
 
     def _feed(self, data: bytes) -> None:
-        """Not more at once than may come without anything moving: a long piece must not hide an endless head."""
+        """Parses at most the size of a head at once, so that a long piece cannot hide an endless head."""
         limit = self._limits.head_bytes
         while data and not self._deaf and not self.transport.is_closing():
             room = limit - self._framing_bytes
@@ -131,10 +131,10 @@ class AppConnection(HttpToolsProtocol):
                 continue
             self._framing_bytes += len(piece)
             if self._framing_bytes >= limit and not self._deaf:
-                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's headers are too large")
+                self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request headers are too large")
 
     def _parse(self, piece: bytes) -> bytes:
-        """Returns what is still to be parsed."""
+        """Returns the data that is still to be parsed."""
         if self._unparsed_bytes:
             body, rest = piece[: self._unparsed_bytes], piece[self._unparsed_bytes :]
             self._unparsed_bytes -= len(body)
@@ -149,7 +149,7 @@ class AppConnection(HttpToolsProtocol):
             self.send_400_response("invalid HTTP request")
         except httptools.HttpParserUpgrade as upgrade:
             if not self._should_upgrade():
-                # An offer to speak something else, which we do not take. The parser stopped at it, for good.
+                # An offer to switch protocols, which is ignored. The parser cannot continue after it.
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
                 return piece[upgrade.args[0] :]
@@ -165,7 +165,7 @@ class AppConnection(HttpToolsProtocol):
         if self._discarded_bytes > self._limits.discard_bytes:
             self.transport.close()
 
-    # The parser's side
+    # Called by the parser
 
     def on_message_begin(self) -> None:
         self._between = False
@@ -175,17 +175,15 @@ class AppConnection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
-            return  # a trailer, which nobody in front of us has looked at
+            return  # a trailer, which no proxy has checked
         if len(self.headers) >= self._limits.headers:
             text = f"the request has more than {self._limits.headers} headers"
-            raise self._refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
+            raise self._rejected(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text)
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= self._limits.pipelined:
-            raise self._refused(
-                HTTPStatus.TOO_MANY_REQUESTS, "too many requests were sent before the first was answered"
-            )
+            raise self._rejected(HTTPStatus.TOO_MANY_REQUESTS, "too many pipelined requests")
         self._unparsed_bytes = self._bytes_behind_offer()
         self._in_head = False
         self._in_body = self._moved = True
@@ -195,13 +193,13 @@ class AppConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _bytes_behind_offer(self) -> int:
-        """The body's length where the head offers an upgrade that we do not take: the parser stops before the body."""
+        """The length of a body that the parser does not read, because its head offers an upgrade that is ignored."""
         if not self.parser.should_upgrade() or self._should_upgrade():
             return 0
         headers = dict(self.headers)
         if b"transfer-encoding" in headers:
-            text = "a request that offers an upgrade must tell its length: send Content-Length, or do not offer it"
-            raise self._refused(HTTPStatus.BAD_REQUEST, text)
+            text = "a request that offers an upgrade must have a Content-Length"
+            raise self._rejected(HTTPStatus.BAD_REQUEST, text)
         return int(headers.get(b"content-length", b"0"))
 
     def on_body(self, body: bytes) -> None:
@@ -227,18 +225,18 @@ class AppConnection(HttpToolsProtocol):
         client.endpoint = _WebSocket(self._clients, client)
         super().handle_websocket_upgrade()
 
-    # Refusals
+    # Rejections
 
-    def _refused(self, status: HTTPStatus, text: str) -> _Refused:
-        self._refusal = _Refused(status, text)
-        return self._refusal
+    def _rejected(self, status: HTTPStatus, text: str) -> _Rejected:
+        self._rejection = _Rejected(status, text)
+        return self._rejection
 
     def send_400_response(self, msg: str) -> None:
-        """The parser gave up, or one of its callbacks did."""
-        refusal = self._refusal or _Refused(HTTPStatus.BAD_REQUEST, "this is not HTTP as we know it")
-        self._refuse(refusal.status, str(refusal))
+        """The parser or one of its callbacks failed."""
+        rejection = self._rejection or _Rejected(HTTPStatus.BAD_REQUEST, "invalid HTTP request")
+        self._reject(rejection.status, str(rejection))
 
-    def _refuse(self, status: HTTPStatus, text: str) -> None:
+    def _reject(self, status: HTTPStatus, text: str) -> None:
         cycle: RequestResponseCycle | None = self.cycle
         self._deaf = True
         self._since_s = self._now_s()
@@ -253,13 +251,13 @@ class AppConnection(HttpToolsProtocol):
             if cycle.response_started or self.pipeline:
                 self.transport.close()
                 return
-        self._is_refused = True
+        self._is_rejected = True
         content = text.encode()
         self.transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
             b"connection: close\r\n\r\n%b" % (status, status.phrase.encode(), len(content), content)
         )
-        end_answers(self.transport)
+        end_responses(self.transport)
 
     # Deadlines
 
@@ -267,8 +265,8 @@ class AppConnection(HttpToolsProtocol):
         return self.connected is None or not self.connected.is_known
 
     def is_idle(self) -> bool:
-        """What somebody unknown has not sent whole is as good as nothing."""
-        if self._is_refused or self._is_answered():
+        """An incomplete request of an unauthenticated client does not count as activity."""
+        if self._is_rejected or self._is_answered():
             return self._between or self._is_unknown()
         return self._in_body and self._is_unknown()
 
@@ -288,7 +286,7 @@ class AppConnection(HttpToolsProtocol):
                 transport.abort()
         elif now_s - self._taken_s > limits.stall_s:
             transport.abort()
-        elif not self._is_refused and not self._is_answered():
+        elif not self._is_rejected and not self._is_answered():
             waits_for_body = self._in_body and not self.flow.read_paused
             if (waits_for_body and now_s - self._heard_s > limits.body_silence_s) or (
                 self.cycle.response_started and self._is_unknown() and now_s - self._asked_s > limits.stranger_answer_s
@@ -301,4 +299,4 @@ class AppConnection(HttpToolsProtocol):
             if waited_s > limits.idle_s:
                 transport.close()
         elif waited_s > limits.head_within_s:
-            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request's headers did not arrive in time")
+            self._reject(HTTPStatus.REQUEST_TIMEOUT, "the request headers did not arrive in time")

@@ -1,7 +1,7 @@
 """Serves an ASGI app on a socket that already listens, until cancelled.
 
-A *lane* may take requests for itself before any of them reaches the app: it gets every new connection, and hands over
-those whose next request is not its own. The app's side hands a connection back when the lane's turn comes again.
+A *raw handler* may answer requests before they reach the app. It gets every new connection and hands over those whose
+next request is not its own. The app's side returns a connection when the next request is the raw handler's again.
 """
 
 import asyncio
@@ -16,26 +16,26 @@ from starlette.types import ASGIApp
 
 from corral.system.descriptors import descriptor_limit
 from corral.system.http_app import AppConnection, TakeBack
-from corral.system.http_clients import Clients, Connected
+from corral.system.http_clients import ClientSlot, ClientSlots
 from corral.system.http_limits import HttpLimits, connections_within
 
 STOP_WITHIN_S = 3
 
 
-class AsgiSide(Protocol):
-    """What a lane's connection sees of the server."""
+class AsgiServer(Protocol):
+    """The server, as the connections of a raw handler use it."""
 
     limits: HttpLimits
-    clients: Clients
+    clients: ClientSlots
 
     def enter(self, connection: "RawConnection") -> None:
-        """The server waits for it when it stops."""
+        """Registers a connection. The server waits for it when it stops."""
         ...
 
     def leave(self, connection: "RawConnection") -> None: ...
 
-    def take(self, client: Connected, data: bytes, take_back: TakeBack) -> None:
-        """The app answers what begins with `data`."""
+    def take(self, client: ClientSlot, data: bytes, take_back: TakeBack) -> None:
+        """Gives the connection to the app, whose request begins with `data`. `take_back` returns it."""
         ...
 
 
@@ -44,34 +44,34 @@ class RawConnection(Protocol):
 
 
 class RawHandler(Protocol):
-    def connect(self, asgi: AsgiSide) -> asyncio.Protocol:
-        """For a new connection of a client."""
+    def connect(self, asgi: AsgiServer) -> asyncio.Protocol:
+        """The protocol for a new connection of a client."""
         ...
 
     def is_next(self, data: bytes) -> bool:
-        """Whether a request that begins with `data` is the lane's, or may be: too little has come to tell."""
+        """Whether a request that begins with `data` is the raw handler's, or may be if `data` is too short to tell."""
         ...
 
 
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # The role's main decides what a signal means.
+        # The role's main function handles signals.
         yield
 
 
-class _Side:
-    """Both sides of one server: its connections are the lane's or the app's, and share its limits."""
+class _HttpServer:
+    """One server, whose connections belong to the raw handler or the app and share its limits."""
 
-    def __init__(self, lane: RawHandler | None, limits: HttpLimits, clients: Clients) -> None:
-        self._lane = lane
+    def __init__(self, raw_handler: RawHandler | None, limits: HttpLimits, clients: ClientSlots) -> None:
+        self._raw = raw_handler
         self.limits = limits
         self.clients = clients
         self.options: dict[str, Any] = {}
 
     def connect(self, **options: Any) -> asyncio.Protocol:
         self.options = options
-        return AppConnection(self) if self._lane is None else self._lane.connect(self)
+        return AppConnection(self) if self._raw is None else self._raw.connect(self)
 
     def enter(self, connection: RawConnection) -> None:
         self.options["server_state"].connections.add(connection)
@@ -79,11 +79,11 @@ class _Side:
     def leave(self, connection: RawConnection) -> None:
         self.options["server_state"].connections.discard(connection)
 
-    def take(self, client: Connected, data: bytes, take_back: TakeBack) -> None:
-        assert self._lane is not None
+    def take(self, client: ClientSlot, data: bytes, take_back: TakeBack) -> None:
+        assert self._raw is not None
         connection = AppConnection(self)
         connection.connected = client
-        connection.is_next = self._lane.is_next
+        connection.is_next = self._raw.is_next
         connection.take_back = take_back
         client.transport.set_protocol(connection)
         connection.connection_made(client.transport)
@@ -92,7 +92,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pings:
-    """How a peer of a WebSocket is found out that left without a word."""
+    """Pings that detect a lost peer of a WebSocket."""
 
     every_s: float = 30.0
     answered_within_s: float = 60.0
@@ -105,17 +105,17 @@ async def serve_http(
     on_stop: Callable[[], None] = lambda: None,
     websockets: bool = False,
     pings: Pings = Pings(),  # noqa: B008  it is frozen
-    lane: RawHandler | None = None,
+    raw_handler: RawHandler | None = None,
     limits: HttpLimits | None = None,
     is_proxy: Callable[[str], bool] = lambda _address: False,
 ) -> None:
-    """`on_stop` is told first when this is cancelled, so that endless responses can end. `is_proxy`: whether an address
-    speaks for many clients."""
+    """`on_stop` is called first when this is cancelled, so that endless responses can end. `is_proxy`: whether many
+    clients share an address."""
     limits = limits or default_limits()
-    clients = Clients(limits, is_proxy=is_proxy)
+    clients = ClientSlots(limits, is_proxy=is_proxy)
     config = uvicorn.Config(
         app,
-        http=_Side(lane, limits, clients).connect,  # type: ignore[arg-type]  # uvicorn only calls it
+        http=_HttpServer(raw_handler, limits, clients).connect,  # type: ignore[arg-type]  # uvicorn only calls it
         ws="websockets-sansio" if websockets else "none",
         ws_max_size=64 * 1024,
         ws_ping_interval=pings.every_s,
@@ -130,7 +130,7 @@ async def serve_http(
     )
     server = _Server(config)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    ticking = asyncio.ensure_future(clients.tick_for_ever())
+    ticking = asyncio.ensure_future(clients.keep_ticking())
     try:
         await asyncio.shield(serving)
     finally:
@@ -142,8 +142,7 @@ async def serve_http(
 
 
 def default_limits(*, connections: int | None = None, connections_per_address: int | None = None) -> HttpLimits:
-    """As many connections as this process has descriptors for, unless told otherwise, and half of them for one
-    address."""
+    """By default, as many connections as this process has descriptors for, and half of them for one address."""
     possible = connections_within(descriptor_limit())
     most = possible if connections is None else min(connections, possible)
     return HttpLimits(connections=most, connections_per_address=connections_per_address or max(8, most // 2))

@@ -1,11 +1,11 @@
-"""Keeps a crowd that is let go at once from holding the event loop."""
+"""Keeps many tasks that become ready at once from blocking the event loop."""
 
 import asyncio
 from collections import deque
 
 
 class Pace:
-    """So many go on in each turn of the loop; the others wait for the next, and whoever else is ready comes between."""
+    """Lets a limited number of tasks continue in each pass of the event loop. Other work runs in between."""
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most
@@ -28,7 +28,7 @@ class Pace:
         self._left = self._most
         while self._left and self._waiting:
             waiting = self._waiting.popleft()
-            if not waiting.done():  # whoever waited may have been cancelled
+            if not waiting.done():  # the waiting task may have been cancelled
                 waiting.set_result(None)
                 self._left -= 1
         self._counting = self._left < self._most

@@ -4,12 +4,12 @@ from typing import Any
 import httpx
 import pytest
 
-from harness.lane import KEY, Replica, RunningLane, running_lane
+from harness.gateway import KEY, Replica, RunningGateway, running_gateway
 
 
 @pytest.fixture
-async def lane() -> AsyncIterator[RunningLane]:
-    async with running_lane() as running:
+async def gateway() -> AsyncIterator[RunningGateway]:
+    async with running_gateway() as running:
         yield running
 
 
@@ -29,7 +29,7 @@ async def replica() -> AsyncIterator[Callable[..., Coroutine[Any, Any, Replica]]
 
 
 @pytest.fixture
-async def client(lane: RunningLane) -> AsyncIterator[httpx.AsyncClient]:
+async def client(gateway: RunningGateway) -> AsyncIterator[httpx.AsyncClient]:
     headers = {"Authorization": f"Bearer {KEY}"}
-    async with httpx.AsyncClient(base_url=lane.url, headers=headers, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=gateway.url, headers=headers, timeout=20) as client:
         yield client

@@ -1,4 +1,4 @@
-"""Whatever comes in gets a clear answer, bounded in memory and time."""
+"""Any input gets a clear answer, with bounded memory and time."""
 
 import asyncio
 import json
@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.frontend.gateway.keys import LaneKey
-from corral.frontend.gateway.limits import LaneLimits
+from corral.frontend.gateway.keys import ClientKey
+from corral.frontend.gateway.limits import GatewayLimits
 from corral.system.http_limits import HttpLimits
-from harness.lane import KEY, Replica, RunningLane, running_lane
+from harness.gateway import KEY, Replica, RunningGateway, running_gateway
 from harness.waiting import until
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
@@ -21,7 +21,7 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 
 
 
 async def talk(port: int, data: bytes, *, within_s: float = 60.0) -> bytes:
-    """Everything the lane says until it closes or goes quiet for good."""
+    """Everything the gateway says until it closes or goes quiet for good."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     try:
@@ -57,14 +57,14 @@ def error_of(answer: bytes) -> tuple[int, dict[str, Any]]:
         pytest.param(b'{"model":"an-alias","\xff":1}', 400, "UTF-8", id="a-field-that-is-not-utf-8"),
         pytest.param(b'{"model":"smolm2"}', 404, "smollm2", id="near-miss"),
         pytest.param(b'{"model":"zzzzzz"}', 404, "/v1/models", id="unknown"),
-        pytest.param(b'{"model":"' + b"x" * 10_000 + b'"}', 404, "no model", id="long-name"),
+        pytest.param(b'{"model":"' + b"x" * 10_000 + b'"}', 404, "does not exist", id="long-name"),
     ],
 )
-async def test_a_body_that_is_not_right_is_told_so(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start, body: bytes, status: int, word: str
+async def test_an_invalid_body_is_rejected(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, body: bytes, status: int, word: str
 ) -> None:
     one = await replica("one")
-    lane.serve("smollm2", one, aliases=("an-alias",))
+    gateway.serve("smollm2", one, aliases=("an-alias",))
     answer = await client.post(CHAT, content=body, headers={"Content-Type": "application/json"})
     error = answer.json()["error"]
     assert answer.status_code == status
@@ -74,15 +74,15 @@ async def test_a_body_that_is_not_right_is_told_so(
     assert not one.seen
 
 
-async def test_a_crash_of_ours_is_told_and_the_connection_goes_on(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_an_internal_error_is_answered_and_the_connection_continues(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
-    lane.serve("m", await replica("one"))
-    good = lane.keys.known[KEY]
-    lane.keys.known[KEY] = LaneKey("key-1", "one", models=7)  # type: ignore[arg-type]  # which no code expects
+    gateway.serve("m", await replica("one"))
+    good = gateway.keys.known[KEY]
+    gateway.keys.known[KEY] = ClientKey("key-1", "one", models=7)  # type: ignore[arg-type]  # which no code expects
     answer = await client.post(CHAT, json={"model": "m"})
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
-    lane.keys.known[KEY] = good
+    gateway.keys.known[KEY] = good
     assert (await client.post(CHAT, json={"model": "m"})).status_code == 200
 
 
@@ -102,17 +102,17 @@ async def test_a_crash_of_ours_is_told_and_the_connection_goes_on(
         ),
     ],
 )
-async def test_a_form_that_is_not_right_is_told_so(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start, content_type: str, body: bytes
+async def test_an_invalid_form_is_rejected(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, content_type: str, body: bytes
 ) -> None:
-    lane.serve("m", await replica("one"))
+    gateway.serve("m", await replica("one"))
     answer = await client.post("/v1/audio/transcriptions", content=body, headers={"Content-Type": content_type})
     assert answer.status_code == 400, answer.text
 
 
-async def test_without_a_key_nothing_is_told(lane: RunningLane, replica: Start) -> None:
-    lane.serve("m", await replica("one"))
-    async with httpx.AsyncClient(base_url=lane.url) as client:
+async def test_without_a_key_every_request_is_rejected(gateway: RunningGateway, replica: Start) -> None:
+    gateway.serve("m", await replica("one"))
+    async with httpx.AsyncClient(base_url=gateway.url) as client:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eA=="}):
             for answer in (
                 await client.get("/v1/models", headers=headers),
@@ -124,7 +124,7 @@ async def test_without_a_key_nothing_is_told(lane: RunningLane, replica: Start) 
                 assert answer.headers["www-authenticate"] == "Bearer"
 
 
-async def test_wrong_methods_and_paths(lane: RunningLane, client: httpx.AsyncClient) -> None:
+async def test_wrong_methods_and_paths(gateway: RunningGateway, client: httpx.AsyncClient) -> None:
     assert (await client.get(CHAT)).status_code == 405
     assert (await client.get(CHAT)).headers["allow"] == "POST"
     assert (await client.post("/v1/models")).status_code == 405
@@ -150,30 +150,32 @@ async def test_wrong_methods_and_paths(lane: RunningLane, client: httpx.AsyncCli
         pytest.param(b"POST /v1/chat/completions HTTP/9.9\r\n\r\n", {400}, id="odd-version"),
     ],
 )
-async def test_tricks_with_headers_are_refused(lane: RunningLane, request_bytes: bytes, statuses: set[int]) -> None:
-    status, error = error_of(await talk(lane.port, request_bytes))
+async def test_malformed_headers_are_rejected(
+    gateway: RunningGateway, request_bytes: bytes, statuses: set[int]
+) -> None:
+    status, error = error_of(await talk(gateway.port, request_bytes))
     assert status in statuses, error
     assert error["message"]
-    assert lane.lane.buffered_bytes == 0
+    assert gateway.gateway.buffered_bytes == 0
 
 
-async def test_a_body_over_the_limit_is_refused_at_once_or_as_it_grows() -> None:
-    async with running_lane(limits=LaneLimits(body_bytes=100_000)) as lane:
-        status, error = error_of(await talk(lane.port, HEAD + b"Content-Length: 100001\r\n\r\n"))
+async def test_a_body_over_the_limit_is_rejected_at_once_or_as_it_grows() -> None:
+    async with running_gateway(limits=GatewayLimits(body_bytes=100_000)) as gateway:
+        status, error = error_of(await talk(gateway.port, HEAD + b"Content-Length: 100001\r\n\r\n"))
         assert (status, error["code"]) == (413, "body_too_large")
         chunk = b"%x\r\n%b\r\n" % (50_000, b"x" * 50_000)
-        status, error = error_of(await talk(lane.port, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 8))
+        status, error = error_of(await talk(gateway.port, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 8))
         assert (status, error["code"]) == (413, "body_too_large")
         # A client that is still sending reads the answer too.
         async with httpx.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}) as client:
-            answer = await client.post(lane.url + CHAT, content=b"x" * 5_000_000, timeout=20)
+            answer = await client.post(gateway.url + CHAT, content=b"x" * 5_000_000, timeout=20)
         assert answer.status_code == 413
-        assert lane.lane.buffered_bytes == 0
+        assert gateway.gateway.buffered_bytes == 0
 
 
-async def test_a_client_that_asks_first_is_told_to_go_on(lane: RunningLane, replica: Start) -> None:
-    lane.serve("m", await replica("one"))
-    reader, writer = await asyncio.open_connection("127.0.0.1", lane.port)
+async def test_a_client_that_expects_continue_gets_it(gateway: RunningGateway, replica: Start) -> None:
+    gateway.serve("m", await replica("one"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(HEAD + b"Expect: 100-continue\r\nContent-Length: 13\r\n\r\n")
     async with asyncio.timeout(60):
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -182,29 +184,29 @@ async def test_a_client_that_asks_first_is_told_to_go_on(lane: RunningLane, repl
     writer.close()
 
 
-async def test_an_offer_to_upgrade_is_not_taken(lane: RunningLane, replica: Start) -> None:
-    lane.serve("m", await replica("one"))
+async def test_an_offer_to_upgrade_is_ignored(gateway: RunningGateway, replica: Start) -> None:
+    gateway.serve("m", await replica("one"))
     upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 13\r\n\r\n" + b'{"model":"m"}'
-    assert (await talk(lane.port, HEAD + upgrade)).startswith(b"HTTP/1.1 200")
+    assert (await talk(gateway.port, HEAD + upgrade)).startswith(b"HTTP/1.1 200")
 
 
 async def test_bodies_of_all_clients_together_are_bounded() -> None:
-    limits = LaneLimits(body_bytes=1_000_000, bodies_bytes=2_000_000)
-    async with running_lane(limits=limits) as lane:
+    limits = GatewayLimits(body_bytes=1_000_000, bodies_bytes=2_000_000)
+    async with running_gateway(limits=limits) as gateway:
         writers = []
         for _ in range(3):
-            _, writer = await asyncio.open_connection("127.0.0.1", lane.port)
+            _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
             writer.write(HEAD + b"Content-Length: 900000\r\n\r\n" + b"x" * 850_000)
             writers.append(writer)
-        await until(lambda: 'status="503",reason="overloaded"' in lane.metrics(), "one is refused")
-        assert lane.lane.buffered_bytes <= 2_300_000
+        await until(lambda: 'status="503",reason="overloaded"' in gateway.metrics(), "one is refused")
+        assert gateway.gateway.buffered_bytes <= 2_300_000
         for writer in writers:
             writer.close()
-        await until(lambda: lane.lane.buffered_bytes == 0, "nothing is kept")
+        await until(lambda: gateway.gateway.buffered_bytes == 0, "nothing is kept")
 
 
-async def test_slow_senders_are_cut_off() -> None:
-    limits = LaneLimits(body_within_s=0.5)
+async def test_slow_senders_are_disconnected() -> None:
+    limits = GatewayLimits(body_within_s=0.5)
     http = HttpLimits(head_within_s=0.5, idle_s=0.5, discard_within_s=0.5)
 
     async def send_part(port: int, start: bytes) -> asyncio.StreamWriter:
@@ -216,24 +218,24 @@ async def test_slow_senders_are_cut_off() -> None:
         return writer
 
     starts = (b"", b"PO", b"POST /v1/x HTTP/1.1\r\nA:", HEAD + b"Content-Length: 10\r\n\r\nhalf")
-    async with running_lane(limits=limits, http=http) as lane:
-        writers = await asyncio.gather(*(send_part(lane.port, start) for start in starts))
-        await until(lambda: not lane.lane.connections, "the server has closed them, though no client has")
+    async with running_gateway(limits=limits, http=http) as gateway:
+        writers = await asyncio.gather(*(send_part(gateway.port, start) for start in starts))
+        await until(lambda: not gateway.gateway.connections, "the server has closed them, though no client has")
         for writer in writers:
             writer.close()
 
 
 async def test_a_thousand_idle_and_slow_connections_cost_little(replica: Start) -> None:
-    async with running_lane() as lane:
-        lane.serve("m", await replica("one"))
+    async with running_gateway() as gateway:
+        gateway.serve("m", await replica("one"))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         writers = []
         for number in range(1000):
-            _, writer = await asyncio.open_connection("127.0.0.1", lane.port)
+            _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
             writer.write((HEAD + b"Content-Length: 100\r\n\r\nx")[: number % 140])
             writers.append(writer)
         async with httpx.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}) as client:
-            assert (await client.post(lane.url + CHAT, json={"model": "m"}, timeout=20)).status_code == 200
+            assert (await client.post(gateway.url + CHAT, json={"model": "m"}, timeout=20)).status_code == 200
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         for writer in writers:
             writer.close()

@@ -1,4 +1,4 @@
-"""A machine that takes packets and never answers: its requests go to the others within a bounded time."""
+"""Requests of a node that drops packets go to other nodes within a bounded time."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.lane import KEY
+from harness.gateway import KEY
 from harness.namespaces import TwoMachines
 from harness.waiting import wait_until
 from harness.yardstick import Yardstick
 
 ROOT = Path(__file__).parents[3]
-LANE = ROOT / "benchmarks" / "serving_parts" / "corral_lane.py"
+LANE = ROOT / "benchmarks" / "serving_parts" / "corral_gateway.py"
 HARNESS = ROOT / "tests" / "harness"
 PORT, LANE_PORT = 8080, 8081
 # What a connection that was open already needs to be known as dead, and then one attempt to open another.
@@ -31,7 +31,7 @@ def machines() -> Iterator[TwoMachines]:
 
 
 @pytest.mark.processes
-def test_requests_leave_a_machine_that_swallows_packets(machines: TwoMachines) -> None:
+def test_requests_leave_a_node_that_drops_packets(machines: TwoMachines) -> None:
     with ExitStack() as running:
 
         def start(machine: str, *command: str) -> None:

@@ -1,4 +1,4 @@
-"""Replicas that die, hang or are not who they were; clients that leave."""
+"""Replicas that die, hang or were replaced by another process; clients that disconnect."""
 
 import asyncio
 import json
@@ -12,12 +12,11 @@ import pytest
 from corral.core.errors import InvalidInput, Unavailable
 from corral.core.replicas.load_jobs import LoadProgress, LoadState
 from corral.core.replicas.routing import ModelRoute, RouteReplica
-from corral.frontend.gateway import liveness
-from corral.frontend.gateway.drivers import LaneRequest, LaneSend
-from corral.frontend.gateway.limits import LaneLimits
+from corral.frontend.gateway.drivers import DriverRequest, ResponseWriter
+from corral.frontend.gateway.limits import GatewayLimits
 from corral.frontend.gateway.loads import LoadFailed, ModelLoading
 from corral.system.http_limits import HttpLimits
-from harness.lane import KEY, Answering, Replica, RunningLane, completion, running_lane
+from harness.gateway import KEY, Answering, Replica, RunningGateway, completion, running_gateway
 from harness.ports import free_port
 from harness.waiting import until
 
@@ -47,35 +46,35 @@ async def refuse_for_now(answering: Answering) -> None:
 
 @pytest.mark.parametrize("fault", [die_at_once, die_half_way, speak_nonsense, refuse_for_now])
 async def test_before_the_first_byte_another_replica_takes_over(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start, fault: Any
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, fault: Any
 ) -> None:
     bad, good = await replica("bad"), await replica("good")
     bad.script = fault
-    lane.serve("m", bad, good)
+    gateway.serve("m", bad, good)
     for _ in range(12):
         answer = await client.post(CHAT, json=BODY)
         assert (answer.status_code, answer.json()["who"]) == (200, "good")
     # One that failed is left alone for a while: it does not get every other request again.
     assert 1 <= len(bad.seen) <= 3
-    assert lane.lane.inflight.local_total() == 0
+    assert gateway.open_requests() == 0
 
 
-async def test_a_replica_that_nobody_listens_for_is_passed_over(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_an_unreachable_replica_is_skipped(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     gone, good = Replica("gone"), await replica("good")
     gone.port = free_port()
-    lane.serve("m", gone, good)
+    gateway.serve("m", gone, good)
     for _ in range(10):
         assert (await client.post(CHAT, json=BODY)).json()["who"] == "good"
 
 
 async def test_a_request_is_never_sent_again_to_the_replica_that_failed_it(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     bad = await replica("bad")
     bad.script = die_at_once
-    lane.serve("m", bad)
+    gateway.serve("m", bad)
     answer = await client.post(CHAT, json=BODY)
     assert answer.status_code == 502
     error = answer.json()["error"]
@@ -86,10 +85,10 @@ async def test_a_request_is_never_sent_again_to_the_replica_that_failed_it(
 
 
 async def test_a_request_waits_for_its_only_replica_to_start_again(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     assert (await client.post(CHAT, json=BODY)).status_code == 200
     port = one.port
 
@@ -101,24 +100,24 @@ async def test_a_request_waits_for_its_only_replica_to_start_again(
     await until(lambda: one.open == 1, "it has a request when it dies")
     await one.kill()
     asked += [asyncio.ensure_future(client.post(CHAT, json=BODY)) for _ in range(4)]
-    served = lane.lane.table.by_name["m"]
+    served = gateway.gateway.table.by_name["m"]
     await until(lambda: len(served.queue) == 5, "all wait in line")
     again = Replica("one", token="token-of-a-new-process")
     await again.start(port)
     try:
-        lane.serve("m", again)
+        gateway.serve("m", again)
         answers = await asyncio.gather(*asked)
     finally:
         await again.kill()
     assert [answer.status_code for answer in answers] == [200] * 5
-    assert lane.lane.inflight.local_total() == 0
+    assert gateway.open_requests() == 0
 
 
 async def test_a_replica_that_still_takes_connections_while_it_dies_is_waited_for(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     port = one.port
 
     async def die_by_and_by(answering: Answering) -> None:
@@ -128,44 +127,40 @@ async def test_a_replica_that_still_takes_connections_while_it_dies_is_waited_fo
     asked = asyncio.ensure_future(client.post(CHAT, json=BODY))
     await until(lambda: one.connections == 2, "it is asked whether somebody listens")
     await one.kill()
-    await until(lambda: bool(lane.lane.table.by_name["m"].queue), "the request waits in line")
+    await until(lambda: bool(gateway.gateway.table.by_name["m"].queue), "the request waits in line")
     again = await replica("again", token=one.token, port=port)
     assert (await asked).json()["who"] == "again"
     assert len(again.seen) == 1
 
 
 async def test_the_same_process_is_tried_again_after_a_while(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     port = one.port
     await one.kill()
     asked = asyncio.ensure_future(client.post(CHAT, json=BODY))
-    await until(lambda: bool(lane.lane.table.by_name["m"].queue), "it waits in line")
+    await until(lambda: bool(gateway.gateway.table.by_name["m"].queue), "it waits in line")
     await one.start(port)
     assert (await asked).json()["who"] == "one"
 
 
-async def test_a_replica_that_does_not_come_back_is_told_as_503(replica: Start) -> None:
+async def test_a_replica_that_does_not_return_gives_503(replica: Start) -> None:
     one = await replica("one")
-    async with running_lane(limits=LaneLimits(queue_wait_s=0.5)) as lane:
-        lane.serve("m", one)
+    async with running_gateway(limits=GatewayLimits(queue_wait_s=0.5)) as gateway:
+        gateway.serve("m", one)
         await one.kill()
         async with httpx.AsyncClient(headers=AUTH) as client:
-            answer = await client.post(lane.url + CHAT, json=BODY, timeout=60)
+            answer = await client.post(gateway.url + CHAT, json=BODY, timeout=60)
         error = answer.json()["error"]
-        assert (answer.status_code, error["code"], answer.headers["retry-after"]) == (503, "replica_away", "5")
+        assert (answer.status_code, error["code"], answer.headers["retry-after"]) == (503, "replica_unreachable", "5")
         assert "node-one" in error["message"]
-        assert not lane.lane.table.by_name["m"].queue
-        assert lane.lane.inflight.local_total() == 0
+        assert not gateway.gateway.table.by_name["m"].queue
+        assert gateway.open_requests() == 0
 
 
-async def test_a_replica_without_a_sign_of_life_loses_its_requests_to_others(
-    replica: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(liveness, "PROBE_WITHIN_S", 0.2)
-    monkeypatch.setattr(liveness, "PROBE_EVERY_S", 0.1)
+async def test_an_unresponsive_replica_loses_its_requests_to_others(replica: Start) -> None:
     hung, busy, good = await replica("hung"), await replica("busy"), await replica("good")
 
     async def hang(answering: Answering) -> None:
@@ -181,18 +176,18 @@ async def test_a_replica_without_a_sign_of_life_loses_its_requests_to_others(
     go_on = asyncio.Event()
     hung.script, busy.script = hang, work_long
     async with (
-        running_lane(limits=LaneLimits(probe_after_s=0.3)) as lane,
-        httpx.AsyncClient(base_url=lane.url, headers=AUTH, timeout=20) as client,
+        running_gateway(limits=GatewayLimits(probe_after_s=0.3, probe_within_s=0.2, probe_every_s=0.1)) as gateway,
+        httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as client,
     ):
-        lane.serve("m", hung)
-        lane.serve("n", busy)
+        gateway.serve("m", hung)
+        gateway.serve("n", busy)
         stuck = asyncio.ensure_future(client.post(CHAT, json=BODY))
         long = asyncio.ensure_future(client.post(CHAT, json={**BODY, "model": "n"}))
         # Alone it keeps its request: nobody could do better.
         await until(lambda: [seen.path for seen in hung.seen].count("/health") >= 5, "it was asked for a sign of life")
         assert not stuck.done()
-        lane.serve("m", hung, good)
-        lane.serve("n", busy, good)
+        gateway.serve("m", hung, good)
+        gateway.serve("n", busy, good)
         assert (await stuck).json()["who"] == "good"
         for _ in range(6):
             assert (await client.post(CHAT, json=BODY)).json()["who"] == "good"
@@ -201,14 +196,10 @@ async def test_a_replica_without_a_sign_of_life_loses_its_requests_to_others(
         assert not long.done()
         go_on.set()
         assert (await long).json()["who"] == "busy"
-        assert lane.lane.inflight.local_total() == 0
+        assert gateway.open_requests() == 0
 
 
-async def test_a_begun_stream_ends_when_its_replica_gives_no_sign_of_life(
-    replica: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(liveness, "PROBE_WITHIN_S", 0.3)
-    monkeypatch.setattr(liveness, "PROBE_EVERY_S", 0.1)
+async def test_a_started_stream_ends_when_its_replica_is_unresponsive(replica: Start) -> None:
     hung, busy = await replica("hung"), await replica("busy")
     go_on = asyncio.Event()
 
@@ -235,36 +226,38 @@ async def test_a_begun_stream_ends_when_its_replica_gives_no_sign_of_life(
             return [line async for line in answer.aiter_lines() if line]
 
     async with (
-        running_lane(limits=LaneLimits(probe_after_s=0.3, lifeless_s=2.0)) as lane,
-        httpx.AsyncClient(base_url=lane.url, headers=AUTH, timeout=20) as client,
+        running_gateway(
+            limits=GatewayLimits(probe_after_s=0.3, probe_within_s=0.3, probe_every_s=0.1, unresponsive_s=2.0)
+        ) as gateway,
+        httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as client,
     ):
-        lane.serve("m", hung)
-        lane.serve("n", busy)
+        gateway.serve("m", hung)
+        gateway.serve("n", busy)
         working = asyncio.ensure_future(lines(client, "n"))
         first, last = await lines(client, "m")
         assert json.loads(first.removeprefix("data: ")) == {"n": 1}
         error = json.loads(last.removeprefix("data: "))["error"]
-        assert (error["code"], "no sign of life" in error["message"]) == ("replica_failed", True)
+        assert (error["code"], "health probes in a row failed" in error["message"]) == ("replica_failed", True)
         # One that answers for its health may take its time.
         assert [seen.path for seen in busy.seen].count("/health") >= 2
         assert not working.done()
         go_on.set()
         assert [json.loads(line.removeprefix("data: ")) for line in (await working)[:2]] == [{"n": 1}, {"n": 2}]
-        assert lane.lane.inflight.local_total() == 0
+        assert gateway.open_requests() == 0
 
 
-async def test_the_last_replicas_own_refusal_reaches_the_client(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_the_last_replicas_own_error_reaches_the_client(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     only = await replica("only")
     only.script = refuse_for_now
-    lane.serve("m", only)
+    gateway.serve("m", only)
     answer = await client.post(CHAT, json=BODY)
     assert (answer.status_code, answer.json()) == (503, {"error": "loading model"})
 
 
-async def test_a_backends_own_error_is_passed_on_and_not_tried_again(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_a_backends_own_error_is_relayed_and_not_retried(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one, two = await replica("one"), await replica("two")
 
@@ -272,14 +265,14 @@ async def test_a_backends_own_error_is_passed_on_and_not_tried_again(
         await answering.json({"error": {"message": "context too long"}}, status=400)
 
     one.script = two.script = script
-    lane.serve("m", one, two)
+    gateway.serve("m", one, two)
     answer = await client.post(CHAT, json=BODY)
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "context too long")
     assert len(one.seen) + len(two.seen) == 1
 
 
-async def test_a_model_that_makes_no_embeddings_is_told_in_our_words(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_a_model_without_embeddings_gets_the_gateways_own_error(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
 
@@ -288,16 +281,16 @@ async def test_a_model_that_makes_no_embeddings_is_told_in_our_words(
         await answering.json({"error": error}, status=501)
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     answer = await client.post("/v1/embeddings", json={"model": "m", "input": "hi"})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, "embeddings_not_supported", "model")
     assert "embeddings: true" in error["message"]
-    assert lane.lane.inflight.local_total() == 0
+    assert gateway.open_requests() == 0
 
 
 async def test_a_stream_that_breaks_ends_with_an_error_event_and_a_proper_end(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one, two = await replica("one"), await replica("two")
 
@@ -309,7 +302,7 @@ async def test_a_stream_that_breaks_ends_with_an_error_event_and_a_proper_end(
         answering.die()
 
     one.script = two.script = script
-    lane.serve("m", one, two)
+    gateway.serve("m", one, two)
     async with client.stream("POST", CHAT, json=STREAM) as answer:
         text = (await answer.aread()).decode()
     events = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
@@ -317,22 +310,22 @@ async def test_a_stream_that_breaks_ends_with_an_error_event_and_a_proper_end(
     error = json.loads(text[text.index('data: {"error"') + 6 :])
     assert error["error"]["code"] == "replica_failed"
     assert len(one.seen) + len(two.seen) == 1
-    counted = lane.metrics()
+    counted = gateway.metrics()
     assert re.search(r'corral_requests_total\{model="m",node="node-(one|two)",status="200"\} 1', counted)
     assert re.search(r'corral_tokens_total\{model="m",node="node-(one|two)",direction="out"\} 2', counted)
     # The connection is still good for another request.
     one.script = two.script = one._answer
     assert (await client.post(CHAT, json=BODY)).status_code == 200
-    assert lane.lane.inflight.local_total() == 0
+    assert gateway.open_requests() == 0
 
 
 async def test_a_port_that_another_process_took_over_never_answers(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     """INV-21."""
     one, other = await replica("one"), await replica("other")
-    lane.serve("m", one, other)
-    lane.serve("n", other)
+    gateway.serve("m", one, other)
+    gateway.serve("n", other)
     for _ in range(4):
         await client.post(CHAT, json=BODY)
     port = one.port
@@ -350,7 +343,7 @@ async def test_a_port_that_another_process_took_over_never_answers(
 
 @pytest.mark.parametrize("body", [BODY, STREAM])
 async def test_a_client_that_leaves_frees_replica_socket_and_lease(
-    lane: RunningLane, replica: Start, body: dict[str, Any]
+    gateway: RunningGateway, replica: Start, body: dict[str, Any]
 ) -> None:
     """INV-24, INV-37."""
     one = await replica("one")
@@ -364,9 +357,9 @@ async def test_a_client_that_leaves_frees_replica_socket_and_lease(
         hung_up.set()
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     content = json.dumps(body).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", lane.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(
         b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
         % (CHAT.encode(), KEY.encode(), len(content), content)
@@ -375,12 +368,12 @@ async def test_a_client_that_leaves_frees_replica_socket_and_lease(
     if body.get("stream"):
         async with asyncio.timeout(30):
             await reader.readuntil(b'data: {"n": 1}')
-    assert lane.lane.inflight.local_total() == 1
+    assert gateway.open_requests() == 1
     writer.close()
     async with asyncio.timeout(30):
         await hung_up.wait()
-    await until(lambda: lane.lane.inflight.local_total() == 0, "no lease is left")
-    counted = lane.metrics()
+    await until(lambda: gateway.open_requests() == 0, "no lease is left")
+    counted = gateway.metrics()
     assert 'corral_client_disconnects_total{model="m"} 1' in counted
     # What was worked for is counted, though nobody waited for its end.
     assert ('corral_requests_total{model="m",node="node-one",status="200"} 1' in counted) == ("stream" in body)
@@ -388,7 +381,7 @@ async def test_a_client_that_leaves_frees_replica_socket_and_lease(
 
 
 async def test_a_client_that_does_not_read_slows_its_replica_down_and_nobody_else(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
     sent = 0
@@ -404,9 +397,9 @@ async def test_a_client_that_does_not_read_slows_its_replica_down_and_nobody_els
             sent += 32768
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     content = json.dumps(STREAM).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", lane.port, limit=1024)
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
     writer.write(
         b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
         % (CHAT.encode(), KEY.encode(), len(content), content)
@@ -416,7 +409,7 @@ async def test_a_client_that_does_not_read_slows_its_replica_down_and_nobody_els
         last = sent
         for _ in range(5):
             assert (await client.post(CHAT, json=BODY)).status_code == 200
-    assert sent < 30 << 20, "the lane takes in what its client does not read"
+    assert sent < 30 << 20, "the gateway takes in what its client does not read"
     total = 0
     async with asyncio.timeout(60):
         while total < 2000 * 32768:
@@ -426,7 +419,7 @@ async def test_a_client_that_does_not_read_slows_its_replica_down_and_nobody_els
     writer.close()
 
 
-async def test_a_client_that_never_reads_is_cut_off(replica: Start) -> None:
+async def test_a_client_that_never_reads_is_disconnected(replica: Start) -> None:
     one = await replica("one")
 
     async def script(answering: Answering) -> None:
@@ -435,31 +428,31 @@ async def test_a_client_that_never_reads_is_cut_off(replica: Start) -> None:
             await answering.chunk(b"x" * 65536)
 
     one.script = script
-    async with running_lane(http=HttpLimits(stall_s=0.5)) as lane:
-        lane.serve("m", one)
+    async with running_gateway(http=HttpLimits(stall_s=0.5)) as gateway:
+        gateway.serve("m", one)
         content = json.dumps(STREAM).encode()
-        _, writer = await asyncio.open_connection("127.0.0.1", lane.port, limit=1024)
+        _, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
         writer.write(
             b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
             % (CHAT.encode(), KEY.encode(), len(content), content)
         )
         await until(lambda: one.open == 1, "the stream runs")
         await until(lambda: one.open == 0, "the replica is free again", within_s=10)
-        assert lane.lane.inflight.local_total() == 0
+        assert gateway.open_requests() == 0
         writer.close()
 
 
-async def test_a_silent_replica_is_given_up(replica: Start) -> None:
+async def test_a_request_to_a_silent_replica_fails(replica: Start) -> None:
     one = await replica("one")
 
     async def script(answering: Answering) -> None:
         await answering.wait_for_hangup()
 
     one.script = script
-    async with running_lane(limits=LaneLimits(silence_s=0.5)) as lane:
-        lane.serve("m", one)
+    async with running_gateway(limits=GatewayLimits(silence_s=0.5)) as gateway:
+        gateway.serve("m", one)
         async with httpx.AsyncClient(headers=AUTH) as client:
-            answer = await client.post(lane.url + CHAT, json=BODY, timeout=60)
+            answer = await client.post(gateway.url + CHAT, json=BODY, timeout=60)
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "replica_silent")
         await until(lambda: one.open == 0, "the replica was told")
 
@@ -476,16 +469,16 @@ async def test_a_cold_model_is_loaded_and_then_answers(replica: Start) -> None:
     one = await replica("one")
 
     async def load(model: str) -> None:
-        lane.routes.put(ModelRoute(model=model, replicas=(one.route(),)))
+        gateway.routes.put(ModelRoute(model=model, replicas=(one.route(),)))
 
-    async with running_lane(loads=ScriptedLoads(load)) as lane:
-        lane.serve("m")
+    async with running_gateway(loads=ScriptedLoads(load)) as gateway:
+        gateway.serve("m")
         async with httpx.AsyncClient(headers=AUTH) as client:
-            answers = await asyncio.gather(*(client.post(lane.url + CHAT, json=BODY) for _ in range(5)))
+            answers = await asyncio.gather(*(client.post(gateway.url + CHAT, json=BODY) for _ in range(5)))
     assert [answer.status_code for answer in answers] == [200] * 5
 
 
-async def test_a_model_that_takes_longer_says_how_far_it_is() -> None:
+async def test_a_load_that_takes_longer_reports_its_progress() -> None:
     async def load(model: str) -> None:
         status = LoadProgress(
             model=model,
@@ -499,10 +492,10 @@ async def test_a_model_that_takes_longer_says_how_far_it_is() -> None:
         )
         raise ModelLoading("m is being loaded", loading=status, retry_after_s=30)
 
-    async with running_lane(loads=ScriptedLoads(load)) as lane:
-        lane.serve("m")
+    async with running_gateway(loads=ScriptedLoads(load)) as gateway:
+        gateway.serve("m")
         async with httpx.AsyncClient(headers=AUTH) as client:
-            answer = await client.post(lane.url + CHAT, json=BODY)
+            answer = await client.post(gateway.url + CHAT, json=BODY)
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "30"
     assert answer.json()["error"]["code"] == answer.json()["error"]["type"] == "model_loading"
@@ -512,31 +505,31 @@ async def test_a_model_that_takes_longer_says_how_far_it_is() -> None:
     }  # fmt: skip
 
 
-async def test_a_crash_of_ours_while_a_model_is_loaded_leaves_nobody_waiting() -> None:
+async def test_an_internal_error_during_a_load_leaves_no_request_waiting() -> None:
     class Broken:
         async def ensure(self, model: str, *, within_s: float) -> None:
             raise ZeroDivisionError
 
-    async with running_lane(loads=Broken()) as lane, httpx.AsyncClient(headers=AUTH) as client:
-        lane.serve("m")
-        answer = await client.post(lane.url + CHAT, json=BODY, timeout=60)
+    async with running_gateway(loads=Broken()) as gateway, httpx.AsyncClient(headers=AUTH) as client:
+        gateway.serve("m")
+        answer = await client.post(gateway.url + CHAT, json=BODY, timeout=60)
         assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
 
 
-async def test_a_load_that_fails_tells_the_cause() -> None:
+async def test_a_failed_load_reports_the_cause() -> None:
     async def load(model: str) -> None:
         raise LoadFailed("no node has 40 GiB of memory free")
 
-    async with running_lane(loads=ScriptedLoads(load)) as lane:
-        lane.serve("m")
+    async with running_gateway(loads=ScriptedLoads(load)) as gateway:
+        gateway.serve("m")
         async with httpx.AsyncClient(headers=AUTH) as client:
-            answer = await client.post(lane.url + CHAT, json=BODY)
+            answer = await client.post(gateway.url + CHAT, json=BODY)
     assert answer.status_code == 503
     assert "40 GiB" in answer.json()["error"]["message"]
 
 
 class ScriptedDriver:
-    def __init__(self, act: Callable[[LaneRequest, RouteReplica, LaneSend], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, act: Callable[[DriverRequest, RouteReplica, ResponseWriter], Coroutine[Any, Any, None]]) -> None:
         self.handle = act
 
     async def close(self) -> None:
@@ -546,7 +539,7 @@ class ScriptedDriver:
 async def test_a_driver_answers_as_a_replica_would(replica: Start) -> None:
     tried: list[str] = []
 
-    async def act(request: LaneRequest, where: RouteReplica, send: LaneSend) -> None:
+    async def act(request: DriverRequest, where: RouteReplica, send: ResponseWriter) -> None:
         tried.append(where.id)
         if where.id == "replica-one":
             raise Unavailable("the channel is closed")
@@ -559,11 +552,11 @@ async def test_a_driver_answers_as_a_replica_would(replica: Start) -> None:
             raise Unavailable("the backend died")
 
     one, two = Replica("one"), Replica("two")
-    async with running_lane(drivers={"localai-grpc": ScriptedDriver(act)}) as lane:
+    async with running_gateway(drivers={"localai-grpc": ScriptedDriver(act)}) as gateway:
         replicas = tuple(each.route(protocol="localai-grpc") for each in (one, two))
-        lane.routes.put(ModelRoute(model="m", replicas=replicas))
-        lane.lane.table.apply(lane.routes.snapshot)
-        async with httpx.AsyncClient(base_url=lane.url, headers=AUTH) as client:
+        gateway.routes.put(ModelRoute(model="m", replicas=replicas))
+        gateway.gateway.table.apply(gateway.routes.snapshot)
+        async with httpx.AsyncClient(base_url=gateway.url, headers=AUTH) as client:
             for _ in range(4):
                 assert (await client.post(CHAT, json=BODY)).json() == {"ok": True}
             assert tried.count("replica-one") <= 2
@@ -572,18 +565,15 @@ async def test_a_driver_answers_as_a_replica_would(replica: Start) -> None:
             broken = (await client.post(CHAT, json={**STREAM, "break": 1})).text
             assert broken.startswith('data: {"a":1}\n\ndata: {"error"')
             assert "the backend died" in broken
-        assert 'corral_tokens_total{model="m",node="node-two",direction="in"} 20' in lane.metrics()
-        assert lane.lane.inflight.local_total() == 0
+        assert 'corral_tokens_total{model="m",node="node-two",direction="in"} 20' in gateway.metrics()
+        assert gateway.open_requests() == 0
 
 
-async def test_what_a_driver_asked_of_a_machine_that_is_gone_is_asked_of_another(
-    replica: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(liveness, "PROBE_EVERY_S", 0.1)
+async def test_a_driver_request_moves_from_a_lost_node_to_another(replica: Start) -> None:
     gone, busy, good = Replica("gone"), await replica("busy"), await replica("good")
     go_on = asyncio.Event()
 
-    async def act(request: LaneRequest, where: RouteReplica, send: LaneSend) -> None:
+    async def act(request: DriverRequest, where: RouteReplica, send: ResponseWriter) -> None:
         if where.id == "replica-gone":
             await asyncio.Event().wait()
         if where.id == "replica-busy":
@@ -591,23 +581,25 @@ async def test_what_a_driver_asked_of_a_machine_that_is_gone_is_asked_of_another
         send.start(200, {"Content-Type": "application/json"})
         await send.write(json.dumps({"who": where.id}).encode())
 
-    def put(lane: RunningLane, **models: tuple[Replica, ...]) -> None:
+    def put(gateway: RunningGateway, **models: tuple[Replica, ...]) -> None:
         routes = [
             ModelRoute(model=name, replicas=tuple(each.route(protocol="localai-grpc") for each in replicas))
             for name, replicas in models.items()
         ]
-        lane.routes.put(*routes)
-        lane.lane.table.apply(lane.routes.snapshot)
+        gateway.routes.put(*routes)
+        gateway.gateway.table.apply(gateway.routes.snapshot)
 
     async with (
-        running_lane(limits=LaneLimits(probe_after_s=0.3), drivers={"localai-grpc": ScriptedDriver(act)}) as lane,
-        httpx.AsyncClient(base_url=lane.url, headers=AUTH, timeout=20) as client,
+        running_gateway(
+            limits=GatewayLimits(probe_after_s=0.3, probe_every_s=0.1), drivers={"localai-grpc": ScriptedDriver(act)}
+        ) as gateway,
+        httpx.AsyncClient(base_url=gateway.url, headers=AUTH, timeout=20) as client,
     ):
-        put(lane, m=(gone,), n=(busy,))
+        put(gateway, m=(gone,), n=(busy,))
         stuck = asyncio.ensure_future(client.post(CHAT, json=BODY))
         long = asyncio.ensure_future(client.post(CHAT, json={**BODY, "model": "n"}))
-        await until(lambda: lane.lane.inflight.local_total() == 2, "both are under way")
-        put(lane, m=(gone, good), n=(busy, good))
+        await until(lambda: gateway.open_requests() == 2, "both are under way")
+        put(gateway, m=(gone, good), n=(busy, good))
         assert (await stuck).json() == {"who": "replica-good"}
         await until(lambda: busy.connections >= 2, "it was asked whether somebody listens")
         assert not long.done(), "one whose machine is there may take its time"
@@ -624,11 +616,11 @@ async def test_a_stopping_frontend_ends_streams_with_an_explicit_error(replica: 
         await answering.wait_for_hangup()
 
     one.script = script
-    async with running_lane() as lane, httpx.AsyncClient(headers=AUTH) as client:
-        lane.serve("m", one)
-        async with client.stream("POST", lane.url + CHAT, json=STREAM) as answer:
+    async with running_gateway() as gateway, httpx.AsyncClient(headers=AUTH) as client:
+        gateway.serve("m", one)
+        async with client.stream("POST", gateway.url + CHAT, json=STREAM) as answer:
             lines = answer.aiter_lines()
             assert await anext(lines) == 'data: {"n": 1}'
-            lane.lane.end()
+            gateway.gateway.end()
             rest = [line async for line in lines]
     assert any("this frontend is stopping" in line for line in rest)

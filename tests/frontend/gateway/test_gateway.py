@@ -1,4 +1,4 @@
-"""The lane over real sockets: what a client sees, and what a replica sees."""
+"""The gateway over real sockets: what a client sees, and what a replica sees."""
 
 import asyncio
 import json
@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from corral.core.replicas.routing import ModelRoute, RoutePolicy
-from corral.frontend.gateway.limits import LaneLimits
+from corral.frontend.gateway.limits import GatewayLimits
 from corral.frontend.gateway.upstream import upstream
-from harness.lane import KEY, LIMITED_KEY, OTHER_KEY, Answering, Replica, RunningLane, completion, running_lane
+from harness.gateway import KEY, LIMITED_KEY, OTHER_KEY, Answering, Replica, RunningGateway, completion, running_gateway
 from harness.waiting import until
 from harness.yardstick import promised
 
@@ -25,10 +25,10 @@ def chat(model: str = "m", **more: Any) -> dict[str, Any]:
 
 
 async def test_a_chat_reaches_the_replica_and_its_answer_the_client(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     answer = await client.post(CHAT, json=chat())
     assert answer.status_code == 200
     assert answer.json() == completion("one")
@@ -40,20 +40,20 @@ async def test_a_chat_reaches_the_replica_and_its_answer_the_client(
     "path",
     ["completions", "embeddings", "rerank", "audio/speech", "audio/translations", "images/generations", "responses"],
 )
-async def test_every_endpoint_is_passed_on(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start, path: str
+async def test_every_endpoint_is_proxied(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, path: str
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     assert (await client.post(f"/v1/{path}", json={"model": "m", "input": "x"})).status_code == 200
     assert one.seen[0].path == f"/v1/{path}"
 
 
 async def test_a_transcription_is_routed_by_its_form_field(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("whisper", one, aliases=("whisper-1",))
+    gateway.serve("whisper", one, aliases=("whisper-1",))
     sound = bytes(range(256)) * 1000
     answer = await client.post(
         "/v1/audio/transcriptions", files={"file": ("a.wav", sound)}, data={"model": "whisper-1", "language": "en"}
@@ -64,10 +64,10 @@ async def test_a_transcription_is_routed_by_its_form_field(
 
 
 async def test_an_alias_becomes_the_models_own_name_and_nothing_else_changes(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("real", one, aliases=("gpt-4",))
+    gateway.serve("real", one, aliases=("gpt-4",))
     body = b'{"temperature": 0.10, "model":"gpt-4","big":123456789012345678901234567890, "n":{"model":"gpt-4"}}'
     assert (await client.post(CHAT, content=body)).status_code == 200
     sent = one.seen[0].body
@@ -78,10 +78,10 @@ async def test_an_alias_becomes_the_models_own_name_and_nothing_else_changes(
 
 
 async def test_a_replica_sees_its_token_and_never_the_clients_headers(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     await client.post(
         CHAT, json=chat(), headers={"Cookie": "a=b", "X-Forwarded-For": "1.2.3.4", "TE": "trailers", "Accept": "*/*"}
     )
@@ -94,16 +94,18 @@ async def test_a_replica_sees_its_token_and_never_the_clients_headers(
     }  # fmt: skip
 
 
-async def test_connections_to_a_replica_are_kept(lane: RunningLane, client: httpx.AsyncClient, replica: Start) -> None:
+async def test_connections_to_a_replica_are_kept(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     for _ in range(20):
         await client.post(CHAT, json=chat())
     assert one.connections == 1
 
 
 async def test_a_connection_that_the_replica_closed_while_idle_costs_nothing(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
 
@@ -112,12 +114,14 @@ async def test_a_connection_that_the_replica_closed_while_idle_costs_nothing(
         answering.writer.close()
 
     one.script = once
-    lane.serve("m", one)
+    gateway.serve("m", one)
     for _ in range(5):
         assert (await client.post(CHAT, json=chat())).status_code == 200
 
 
-async def test_a_stream_arrives_piece_by_piece(lane: RunningLane, client: httpx.AsyncClient, replica: Start) -> None:
+async def test_a_stream_arrives_piece_by_piece(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
     one = await replica("one")
     go_on = asyncio.Event()
 
@@ -130,7 +134,7 @@ async def test_a_stream_arrives_piece_by_piece(lane: RunningLane, client: httpx.
         await answering.end_stream()
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     async with client.stream("POST", CHAT, json=chat(stream=True)) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         lines = answer.aiter_lines()
@@ -140,13 +144,13 @@ async def test_a_stream_arrives_piece_by_piece(lane: RunningLane, client: httpx.
     assert rest == ["", 'data: {"n": 2}', "", "data: [DONE]", ""]
 
 
-async def test_one_connection_serves_lane_and_app_in_turn(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_one_connection_serves_gateway_and_app_in_turn(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     async with httpx.AsyncClient(
-        base_url=lane.url, headers=dict(client.headers), limits=httpx.Limits(max_connections=1)
+        base_url=gateway.url, headers=dict(client.headers), limits=httpx.Limits(max_connections=1)
     ) as single:
         for _ in range(3):
             assert (await single.get("/healthz")).text == "the app"
@@ -155,15 +159,15 @@ async def test_one_connection_serves_lane_and_app_in_turn(
             assert (await single.get("/v1/models")).status_code == 200
 
 
-async def test_requests_sent_ahead_are_answered_in_order(lane: RunningLane, replica: Start) -> None:
+async def test_pipelined_requests_are_answered_in_order(gateway: RunningGateway, replica: Start) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     body = json.dumps(chat()).encode()
     request = b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b" % (
         CHAT.encode(), KEY.encode(), len(body), body,
     )  # fmt: skip
     unknown = request.replace(b'"m"', b'"q"')
-    reader, writer = await asyncio.open_connection("127.0.0.1", lane.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     last = b"GET /v1/models HTTP/1.0\r\nAuthorization: Bearer %b\r\n\r\n" % KEY.encode()
     writer.write(request + unknown + request + last)
     data = await asyncio.wait_for(reader.read(), 60)
@@ -172,7 +176,7 @@ async def test_requests_sent_ahead_are_answered_in_order(lane: RunningLane, repl
     assert statuses == [b"200", b"404", b"200", b"200"]
 
 
-async def test_an_old_client_gets_a_stream_without_chunks(lane: RunningLane, replica: Start) -> None:
+async def test_an_old_client_gets_a_stream_without_chunks(gateway: RunningGateway, replica: Start) -> None:
     one = await replica("one")
 
     async def script(answering: Answering) -> None:
@@ -181,9 +185,9 @@ async def test_an_old_client_gets_a_stream_without_chunks(lane: RunningLane, rep
         await answering.end_stream()
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     body = json.dumps(chat(stream=True)).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", lane.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(
         b"POST /v1/chat/completions HTTP/1.0\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
         % (KEY.encode(), len(body), body)
@@ -195,7 +199,7 @@ async def test_an_old_client_gets_a_stream_without_chunks(lane: RunningLane, rep
 
 
 async def test_a_connection_is_kept_after_a_stream_where_the_replica_keeps_it(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream, "REST_S", 0.1)
     keeps, closes = await replica("keeps"), await replica("closes")
@@ -211,15 +215,15 @@ async def test_a_connection_is_kept_after_a_stream_where_the_replica_keeps_it(
         answering.writer.close()
 
     keeps.script, closes.script = stream, stream_and_close
-    lane.serve("keeps", keeps)
-    lane.serve("closes", closes)
+    gateway.serve("keeps", keeps)
+    gateway.serve("closes", closes)
     for model in ("keeps", "closes"):
         for number in range(6):
             text = (await client.post(CHAT, json={"model": model, "stream": True})).text
             assert text == 'data: {"n": 1}\n\ndata: [DONE]\n\n'
             if model == "keeps" and number == 2:
                 # The first ones are watched; from then on it is known.
-                link: Any = lane.lane.table.by_name[model].targets[0].link
+                link: Any = gateway.gateway.table.by_name[model].endpoints[0].link
                 await until(lambda: link.keeps_after_streams, "it is known that connections are kept")  # noqa: B023
     assert len(keeps.seen) == len(closes.seen) == 6
     assert keeps.connections <= 3
@@ -227,7 +231,7 @@ async def test_a_connection_is_kept_after_a_stream_where_the_replica_keeps_it(
 
 
 async def test_chunks_come_as_they_are_however_they_are_cut(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
     events = [b"data: %b\n\n" % (b"x" * size) for size in (1, 8, 9, 248, 249, 4000, 9000)]
@@ -253,18 +257,18 @@ async def test_chunks_come_as_they_are_however_they_are_cut(
         await answering.end_stream()
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     for cut in cuts:
         answer = await client.post(CHAT, json={"model": "m", "stream": True, "cut": cut})
         assert answer.content == b"".join(events), cut
 
 
 async def test_the_model_list_holds_what_the_key_may_use(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("allowed", one, created_at_ms=1_700_000_000_500, aliases=("handy",))
-    lane.serve("secret", one, aliases=("hidden",))
+    gateway.serve("allowed", one, created_at_ms=1_700_000_000_500, aliases=("handy",))
+    gateway.serve("secret", one, aliases=("hidden",))
     every = (await client.get("/v1/models")).json()
     assert [model["id"] for model in every["data"]] == ["allowed", "handy", "hidden", "secret"]
     assert [model.get("root") for model in every["data"]] == [None, "allowed", "secret", None]
@@ -282,9 +286,11 @@ async def test_the_model_list_holds_what_the_key_may_use(
     assert not one.seen
 
 
-async def test_load_is_shared_by_equal_replicas(lane: RunningLane, client: httpx.AsyncClient, replica: Start) -> None:
+async def test_load_is_shared_by_equal_replicas(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
     many = [await replica(f"r{number}") for number in range(4)]
-    lane.serve("m", *many)
+    gateway.serve("m", *many)
     for _ in range(20):
         answers = await asyncio.gather(*(client.post(CHAT, json=chat()) for _ in range(10)))
         assert {answer.status_code for answer in answers} == {200}
@@ -294,10 +300,10 @@ async def test_load_is_shared_by_equal_replicas(lane: RunningLane, client: httpx
 
 
 async def test_a_session_stays_with_its_replica_while_that_is_not_too_busy(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     many = [await replica(f"r{number}") for number in range(4)]
-    lane.serve("m", *many)
+    gateway.serve("m", *many)
     for session in ("a", "b", "c", "d", "e"):
         whos = {
             (await client.post(CHAT, json=chat(), headers={"X-Session-Id": session})).json()["who"] for _ in range(8)
@@ -306,10 +312,10 @@ async def test_a_session_stays_with_its_replica_while_that_is_not_too_busy(
 
 
 async def test_requests_that_begin_alike_go_to_one_replica_by_policy(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     many = [await replica(f"r{number}") for number in range(4)]
-    lane.serve("m", *many, policy=RoutePolicy(prefix_affinity=True))
+    gateway.serve("m", *many, policy=RoutePolicy(prefix_affinity=True))
     start = "You are a helpful assistant. " * 60
     bodies = [chat(messages=[{"role": "system", "content": start}, {"role": "user", "content": str(n)}]) for n in "abc"]
     whos = {(await client.post(CHAT, json=body)).json()["who"] for body in bodies}
@@ -317,41 +323,41 @@ async def test_requests_that_begin_alike_go_to_one_replica_by_policy(
 
 
 async def test_a_changed_route_counts_at_the_next_pick(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one, two = await replica("one"), await replica("two")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     await client.post(CHAT, json=chat())
-    lane.serve("m", two)
+    gateway.serve("m", two)
     for _ in range(5):
         assert (await client.post(CHAT, json=chat())).json()["who"] == "two"
 
 
 @pytest.mark.processes
-async def test_the_table_follows_its_source_within_a_second(lane: RunningLane, replica: Start) -> None:
+async def test_the_table_follows_its_source_within_a_second(gateway: RunningGateway, replica: Start) -> None:
     one = await replica("one")
     with promised("a route's way into the table", within_s=1):
-        lane.routes.put(ModelRoute(model="late", replicas=(one.route(),)))
+        gateway.routes.put(ModelRoute(model="late", replicas=(one.route(),)))
         async with asyncio.timeout(30):
-            while lane.lane.table.find("late") is None:
-                await lane.lane.table.wait_for_change()
+            while gateway.gateway.table.find("late") is None:
+                await gateway.gateway.table.wait_for_change()
 
 
 async def test_nodes_are_named_when_asked_for(replica: Start) -> None:
     one = await replica("one")
-    async with running_lane(limits=LaneLimits(show_node=True)) as lane:
-        lane.serve("m", one)
+    async with running_gateway(limits=GatewayLimits(show_node=True)) as gateway:
+        gateway.serve("m", one)
         async with httpx.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}) as client:
-            answer = await client.post(lane.url + CHAT, json=chat())
+            answer = await client.post(gateway.url + CHAT, json=chat())
     assert answer.headers["x-corral-node"] == "node-one"
     assert answer.headers["x-localai-node"] == "id-of-one"
 
 
-async def test_an_administrators_client_is_told_the_node_and_others_are_not(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_only_an_administrators_client_sees_the_node(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     assert "x-corral-node" not in (await client.post(CHAT, json=chat())).headers
     answer = await client.post(CHAT, json=chat(), headers={"X-Corral-Client": "ui"})
     assert answer.headers["x-corral-node"] == "node-one"
@@ -359,25 +365,27 @@ async def test_an_administrators_client_is_told_the_node_and_others_are_not(
     assert "x-corral-node" not in (await client.post(CHAT, json=chat(), headers=others)).headers
 
 
-async def test_metrics_tell_requests_tokens_and_times_by_model_and_node(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_metrics_count_requests_tokens_and_times_by_model_and_node(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
     for _ in range(3):
         await client.post(CHAT, json=chat())
     await client.post(CHAT, json=chat("nope"))
-    text = lane.metrics()
+    text = gateway.metrics()
     assert 'corral_requests_total{model="m",node="node-one",status="200"} 3' in text
     assert 'corral_tokens_total{model="m",node="node-one",direction="in"} 21' in text
     assert 'corral_tokens_total{model="m",node="node-one",direction="out"} 9' in text
     assert 'corral_request_seconds_count{model="m",node="node-one"} 3' in text
     assert 'corral_first_byte_seconds_bucket{model="m",node="node-one",le="+Inf"} 3' in text
     assert 'corral_in_flight{model="m",node="node-one"} 0' in text
-    assert 'corral_refused_requests_total{status="404",reason="model_not_found"} 1' in text
+    assert 'corral_rejected_requests_total{status="404",reason="model_not_found"} 1' in text
 
 
-async def test_tokens_of_a_stream_are_counted(lane: RunningLane, client: httpx.AsyncClient, replica: Start) -> None:
+async def test_tokens_of_a_stream_are_counted(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
     one = await replica("one")
 
     async def script(answering: Answering) -> None:
@@ -390,16 +398,16 @@ async def test_tokens_of_a_stream_are_counted(lane: RunningLane, client: httpx.A
         await answering.end_stream()
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     await client.post(CHAT, json=chat(stream=True))
-    assert 'direction="out"} 4' in lane.metrics()
+    assert 'direction="out"} 4' in gateway.metrics()
     await client.post(CHAT, json=chat(stream=True, stream_options={"include_usage": True}))
-    assert 'direction="out"} 64' in lane.metrics()
-    assert 'direction="in"} 50' in lane.metrics()
+    assert 'direction="out"} 64' in gateway.metrics()
+    assert 'direction="in"} 50' in gateway.metrics()
 
 
-async def test_tokens_of_a_stream_are_those_that_the_replica_tells_by_itself(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_tokens_of_a_stream_are_those_that_the_replica_reports_unasked(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
 
@@ -412,14 +420,14 @@ async def test_tokens_of_a_stream_are_those_that_the_replica_tells_by_itself(
         await answering.end_stream()
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     await client.post(CHAT, json=chat(stream=True))
-    assert 'direction="in"} 34' in lane.metrics()
-    assert 'direction="out"} 60' in lane.metrics()
+    assert 'direction="in"} 34' in gateway.metrics()
+    assert 'direction="out"} 60' in gateway.metrics()
 
 
 async def test_heads_that_repeat_carry_bodies_of_every_length_both_ways(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
 
@@ -428,7 +436,7 @@ async def test_heads_that_repeat_carry_bodies_of_every_length_both_ways(
         await answering.json({"echo": body["prompt"] * 2}, status=body.get("status", 200))
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     for length in (1, 10, 100, 1000, 100, 10, 100_000, 1, 0):
         prompt = "x" * length
         assert (await client.post(CHAT, json=chat(prompt=prompt))).json() == {"echo": prompt * 2}
@@ -437,8 +445,8 @@ async def test_heads_that_repeat_carry_bodies_of_every_length_both_ways(
     assert one.connections == 1
 
 
-async def test_sound_of_every_length_arrives_whole(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_audio_of_every_length_arrives_complete(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
 
@@ -449,7 +457,7 @@ async def test_sound_of_every_length_arrives_whole(
         )
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     for length in (5, 500, 50, 500_000, 0, 7):
         answer = await client.post("/v1/audio/speech", json={"model": "m", "length": length})
         assert answer.content == b"s" * length

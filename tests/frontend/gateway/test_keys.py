@@ -1,4 +1,4 @@
-"""Keys in memory, and the store they follow."""
+"""API keys in memory, kept current from the store."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from corral.bus.messages import KeysInForce
 from corral.core.errors import Forbidden, TimedOut, Unavailable
 from corral.frontend.auth.brute_force import BruteForceGuard
 from corral.frontend.auth.rules import Authorizer
-from corral.frontend.gateway.keys import StoredKeys, lane_key
+from corral.frontend.gateway.keys import StoredKeys, client_key
 from corral.store.access.api_keys import ApiKey, Scope, hash_secret
 from corral.system import SystemClock
 from harness.waiting import until
@@ -77,12 +77,15 @@ async def keys_through_an_outage() -> tuple[bool, bool]:
 async def test_without_keys_only_this_machines_own_pages_and_programs_are_served(
     headers: dict[str, str], is_served: bool
 ) -> None:
-    """S-12, for the lane and for everything else."""
+    """S-12, for the gateway and for everything else."""
     store, clock = Store(), SystemClock()
     gate = Authorizer(store, BruteForceGuard(clock), clock=clock, auth=False, public_url="https://herd.example/")
     keys = StoredKeys(store, gate, auth=False)
     assert keys.find(b"") is None
-    asks = (keys.ask(headers, {}, "POST", "127.0.0.1"), gate.admit("POST", "/api/keys", headers, {}, "127.0.0.1"))
+    asks = (
+        keys.authenticate(headers, {}, "POST", "127.0.0.1"),
+        gate.admit("POST", "/api/keys", headers, {}, "127.0.0.1"),
+    )
     for ask in asks:
         with nullcontext() if is_served else pytest.raises(Forbidden):
             assert await ask is not None
@@ -162,14 +165,14 @@ async def without_the_store_just_after_a_revocation() -> tuple[Sequence[str], bo
     return neighbour.told, second.find(OTHER_HEADER) is not None, second.find(HEADER) is not None
 
 
-def test_who_missed_a_revocation_hears_of_it_though_nobody_has_the_store() -> None:
+def test_a_missed_revocation_spreads_between_frontends_without_the_store() -> None:
     assert run_virtually(1, without_the_store_just_after_a_revocation()) == (["other"], False, True)
 
 
 async def cut_off_from_the_store_alone() -> tuple[bool, bool, bool, bool]:
     neighbour = Neighbour()
     store, keys, _ = await _follow(neighbour)
-    in_force = {key.id: lane_key(key).mark for key in (KEY, OTHER_KEY)}
+    in_force = {key.id: client_key(key).mark for key in (KEY, OTHER_KEY)}
     neighbour.asks = lambda: KeysInForce(from_store=True, keys=dict(in_force))
     store.is_away = True
     await asyncio.sleep(7200)
@@ -187,8 +190,8 @@ def test_a_frontend_that_lost_the_store_learns_of_revoked_keys_from_the_others()
 async def a_key_is_held_to_fewer_models() -> bool:
     neighbour = Neighbour()
     store, keys, _ = await _follow(neighbour)
-    changed = lane_key(replace(KEY, models=("tiny",)))
-    neighbour.asks = lambda: KeysInForce(from_store=True, keys={"k": changed.mark, "other": lane_key(OTHER_KEY).mark})
+    changed = client_key(replace(KEY, models=("tiny",)))
+    neighbour.asks = lambda: KeysInForce(from_store=True, keys={"k": changed.mark, "other": client_key(OTHER_KEY).mark})
     store.is_away = True
     await asyncio.sleep(10)
     return keys.find(HEADER) is not None
@@ -212,15 +215,15 @@ def test_several_frontends_serve_on_while_the_store_is_away_for_all_of_them() ->
     assert run_virtually(1, the_store_is_away_for_all()) == (True, False)
 
 
-async def test_what_others_are_told_is_what_the_store_says_now() -> None:
+async def test_other_frontends_get_the_keys_as_they_are_in_the_store_now() -> None:
     store, clock = Store(), SystemClock()
     keys = StoredKeys(store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True)
-    told = await keys.tell()
-    assert told == KeysInForce(from_store=True, keys={"k": lane_key(KEY).mark})
+    told = await keys.answer_peer()
+    assert told == KeysInForce(from_store=True, keys={"k": client_key(KEY).mark})
     assert SECRET not in str(told)
     assert hash_secret(SECRET) not in str(told)
     store.is_away = True
-    assert await keys.tell() == KeysInForce(from_store=False)
+    assert await keys.answer_peer() == KeysInForce(from_store=False)
 
 
 class Asking:
@@ -237,7 +240,7 @@ class Asking:
 
     async def ask(self, revoked: Sequence[str]) -> KeysInForce:
         self.asks += 1
-        return await self._other.tell()
+        return await self._other.answer_peer()
 
 
 async def test_a_key_that_the_other_frontend_has_not_read_yet_does_not_count_as_revoked() -> None:
@@ -320,4 +323,4 @@ class HeldNeighbour(Neighbour):
         self.asked.set()
         await self.answers.wait()
         self.has_answered = True
-        return KeysInForce(from_store=True, keys={"k": lane_key(KEY).mark})
+        return KeysInForce(from_store=True, keys={"k": client_key(KEY).mark})

@@ -1,16 +1,14 @@
-"""Busy replicas, and those who wait for them."""
+"""Busy replicas, and requests that wait for them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import httpx
-import pytest
 
 from corral.bus.messages import OpenRequests
-from corral.frontend.gateway import in_flight as inflight
-from corral.frontend.gateway.limits import LaneLimits
-from harness.lane import KEY, OTHER_KEY, Answering, Replica, completion, running_lane
+from corral.frontend.gateway.limits import GatewayLimits
+from harness.gateway import KEY, OTHER_KEY, Answering, Replica, completion, running_gateway
 from harness.waiting import until
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
@@ -37,15 +35,15 @@ def caller(url: str, key: str = KEY) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
 
 
-async def test_a_replica_never_gets_more_than_it_can_work_on(replica: Start) -> None:
+async def test_a_replica_never_gets_more_than_its_limit(replica: Start) -> None:
     one = await replica("one")
     gated = Gated(one)
-    async with running_lane() as lane, caller(lane.url) as client:
-        lane.serve("m", one, capacity=2)
+    async with running_gateway() as gateway, caller(gateway.url) as client:
+        gateway.serve("m", one, capacity=2)
         calls = [asyncio.ensure_future(client.post(CHAT, json=BODY)) for _ in range(8)]
-        await until(lambda: lane.lane.inflight.queue_depth("m") == 6, "six wait")
-        assert 'corral_queue_length{model="m"} 6' in lane.metrics()
-        assert 'corral_in_flight{model="m",node="node-one"} 2' in lane.metrics()
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 6, "six wait")
+        assert 'corral_queue_length{model="m"} 6' in gateway.metrics()
+        assert 'corral_in_flight{model="m",node="node-one"} 2' in gateway.metrics()
         for _ in range(8):
             gated.gate.release()
         answers = await asyncio.gather(*calls)
@@ -53,7 +51,7 @@ async def test_a_replica_never_gets_more_than_it_can_work_on(replica: Start) -> 
         assert gated.most == 2
         positions = sorted(int(answer.headers.get("x-corral-queue-position", 0)) for answer in answers)
         assert positions == [0, 0, 1, 2, 3, 4, 5, 6]
-        assert lane.lane.inflight.local_total() == 0
+        assert gateway.open_requests() == 0
 
 
 async def test_the_queue_is_fair_between_keys(replica: Start) -> None:
@@ -65,12 +63,12 @@ async def test_the_queue_is_fair_between_keys(replica: Start) -> None:
         assert (await client.post(CHAT, json=BODY)).status_code == 200
         order.append(who)
 
-    async with running_lane() as lane, caller(lane.url) as greedy, caller(lane.url, OTHER_KEY) as modest:
-        lane.serve("m", one, capacity=1)
+    async with running_gateway() as gateway, caller(gateway.url) as greedy, caller(gateway.url, OTHER_KEY) as modest:
+        gateway.serve("m", one, capacity=1)
         calls = [asyncio.ensure_future(call(greedy, "greedy")) for _ in range(10)]
-        await until(lambda: lane.lane.inflight.queue_depth("m") == 9, "nine wait")
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 9, "nine wait")
         calls.append(asyncio.ensure_future(call(modest, "modest")))
-        await until(lambda: lane.lane.inflight.queue_depth("m") == 10, "ten wait")
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 10, "ten wait")
         for number in range(11):
             gated.gate.release()
             await until(lambda wanted=number + 1: len(order) == wanted, "the next answer")
@@ -81,50 +79,50 @@ async def test_the_queue_is_fair_between_keys(replica: Start) -> None:
 async def test_a_full_queue_answers_429_and_a_long_wait_503(replica: Start) -> None:
     one = await replica("one")
     gated = Gated(one)
-    limits = LaneLimits(queue=2, queue_wait_s=1.0)
-    async with running_lane(limits=limits) as lane, caller(lane.url) as client:
-        lane.serve("m", one, capacity=1)
+    limits = GatewayLimits(queue=2, queue_wait_s=1.0)
+    async with running_gateway(limits=limits) as gateway, caller(gateway.url) as client:
+        gateway.serve("m", one, capacity=1)
         calls = [asyncio.ensure_future(client.post(CHAT, json=BODY)) for _ in range(3)]
-        await until(lambda: lane.lane.inflight.queue_depth("m") == 2, "two wait")
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 2, "two wait")
         full = await client.post(CHAT, json=BODY)
         assert (full.status_code, full.json()["error"]["code"]) == (429, "queue_full")
         assert full.json()["error"]["type"] == "rate_limit_error"
         assert int(full.headers["retry-after"]) >= 1
-        await until(lambda: sum(call.done() for call in calls) == 2, "two were told that it takes too long")
-        assert 'corral_queue_wait_seconds_count{model="m"} 2' in lane.metrics()
+        await until(lambda: sum(call.done() for call in calls) == 2, "two were published that it takes too long")
+        assert 'corral_queue_wait_seconds_count{model="m"} 2' in gateway.metrics()
         gated.gate.release()
         answers = await asyncio.gather(*calls)
     assert sorted(answer.status_code for answer in answers) == [200, 503, 503]
     late = next(answer for answer in answers if answer.status_code == 503)
     assert late.json()["error"]["code"] == "queue_wait_exceeded"
-    assert "number" in late.json()["error"]["message"]
+    assert "initial queue position: " in late.json()["error"]["message"]
     assert late.headers["retry-after"]
 
 
-async def test_who_leaves_the_queue_frees_the_place(replica: Start) -> None:
+async def test_a_client_that_disconnects_leaves_the_queue(replica: Start) -> None:
     one = await replica("one")
     gated = Gated(one)
-    async with running_lane() as lane, caller(lane.url) as client:
-        lane.serve("m", one, capacity=1)
+    async with running_gateway() as gateway, caller(gateway.url) as client:
+        gateway.serve("m", one, capacity=1)
         first = asyncio.ensure_future(client.post(CHAT, json=BODY))
         await until(lambda: one.open == 1, "the first is worked on")
         second = asyncio.ensure_future(client.post(CHAT, json=BODY))
-        await until(lambda: lane.lane.inflight.queue_depth("m") == 1, "the second waits")
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 1, "the second waits")
         second.cancel()
-        await until(lambda: lane.lane.inflight.queue_depth("m") == 0, "the queue is empty")
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 0, "the queue is empty")
         gated.gate.release()
         assert (await first).status_code == 200
         assert len(one.seen) == 1
 
 
-async def test_requests_in_line_go_to_a_replica_that_appears(replica: Start) -> None:
+async def test_queued_requests_go_to_a_new_replica(replica: Start) -> None:
     one, two = await replica("one"), await replica("two")
     gated = Gated(one)
-    async with running_lane() as lane, caller(lane.url) as client:
-        lane.serve("m", one, capacity=1)
+    async with running_gateway() as gateway, caller(gateway.url) as client:
+        gateway.serve("m", one, capacity=1)
         calls = [asyncio.ensure_future(client.post(CHAT, json=BODY)) for _ in range(4)]
-        await until(lambda: lane.lane.inflight.queue_depth("m") == 3, "three wait")
-        lane.serve("m", one, two, capacity=1)
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 3, "three wait")
+        gateway.serve("m", one, two, capacity=1)
         await until(lambda: len(two.seen) == 3, "the new one has taken them")
         gated.gate.release()
         assert {answer.status_code for answer in await asyncio.gather(*calls)} == {200}
@@ -133,12 +131,12 @@ async def test_requests_in_line_go_to_a_replica_that_appears(replica: Start) -> 
 async def test_what_other_frontends_work_on_counts_and_is_forgotten_when_they_die(replica: Start) -> None:
     """INV-24."""
     one, two = await replica("one"), await replica("two")
-    async with running_lane() as lane, caller(lane.url) as client:
-        lane.serve("m", one, two, capacity=4)
-        inflight = lane.lane.inflight
-        told = OpenRequests(frontend="other", run="a", sequence=2, replicas={"replica-one": 4}, queues={"m": 3})
-        inflight.hear(told)
-        inflight.hear(OpenRequests(frontend="other", run="a", sequence=1, replicas={}))
+    async with running_gateway() as gateway, caller(gateway.url) as client:
+        gateway.serve("m", one, two, capacity=4)
+        inflight = gateway.gateway.inflight
+        published = OpenRequests(frontend="other", run="a", sequence=2, replicas={"replica-one": 4}, queues={"m": 3})
+        inflight.receive(published)
+        inflight.receive(OpenRequests(frontend="other", run="a", sequence=1, replicas={}))
         assert inflight.total(one.route().id) == 4
         assert inflight.queue_depth("m") == 3
         for _ in range(6):
@@ -149,27 +147,26 @@ async def test_what_other_frontends_work_on_counts_and_is_forgotten_when_they_di
         whos = {(await client.post(CHAT, json=BODY)).json()["who"] for _ in range(20)}
         assert whos == {"one", "two"}
         assert inflight.idle_s(one.route().id) is not None
-        assert inflight.tell().replicas == {}
+        assert inflight.snapshot().replicas == {}
 
 
-async def test_others_hear_at_once_that_a_full_replica_has_room_again(
-    replica: Start, monkeypatch: pytest.MonkeyPatch
+async def test_other_frontends_learn_at_once_that_a_full_replica_has_capacity_again(
+    replica: Start,
 ) -> None:
-    monkeypatch.setattr(inflight, "TELL_EVERY_S", 600.0)
     one = await replica("one")
     gated = Gated(one)
-    told: list[dict[str, int]] = []
+    published: list[dict[str, int]] = []
 
     async def publish(message: OpenRequests) -> None:
-        told.append(dict(message.replicas))
+        published.append(dict(message.replicas))
 
-    async with running_lane() as lane, caller(lane.url) as client:
-        lane.serve("m", one, capacity=2)
-        telling = asyncio.ensure_future(lane.lane.inflight.keep_telling(publish))
+    async with running_gateway() as gateway, caller(gateway.url) as client:
+        gateway.serve("m", one, capacity=2)
+        publishing = asyncio.ensure_future(gateway.gateway.inflight.keep_publishing(publish, every_s=600.0))
         calls = [asyncio.ensure_future(client.post(CHAT, json=BODY)) for _ in range(2)]
-        await until(lambda: told[-1:] == [{"replica-one": 2}], "others hear that it is full")
+        await until(lambda: published[-1:] == [{"replica-one": 2}], "others learn that it is full")
         gated.gate.release()
-        await until(lambda: told[-1:] == [{"replica-one": 1}], "others hear that it has room")
+        await until(lambda: published[-1:] == [{"replica-one": 1}], "others learn that it has capacity")
         gated.gate.release()
         await asyncio.gather(*calls)
-        telling.cancel()
+        publishing.cancel()

@@ -1,4 +1,4 @@
-"""The route table never goes back in time, and nobody is refused for what it has not read yet."""
+"""The route table never goes back to an older state, and rejects no model before it has read the newest routes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,9 +8,9 @@ import httpx
 
 from corral.core.errors import Unavailable
 from corral.core.replicas.routing import ModelRoute, RouteReplica, RouteSnapshot
+from corral.frontend.gateway.endpoints import Endpoint, ServedModel
 from corral.frontend.gateway.route_table import RouteTable
-from corral.frontend.gateway.targets import Endpoint, ServedModel
-from harness.lane import Replica, Routes, RunningLane
+from harness.gateway import Replica, Routes, RunningGateway
 
 
 class SlowRoutes(Routes):
@@ -36,7 +36,7 @@ def no_target(_served: ServedModel, _replica: RouteReplica) -> Endpoint:
 
 async def test_what_was_read_earlier_never_replaces_what_was_read_later() -> None:
     routes = SlowRoutes()
-    table = RouteTable(routes, make_target=no_target)
+    table = RouteTable(routes, make_endpoint=no_target)
     routes.put(ModelRoute(model="old", replicas=()))
     looking = asyncio.ensure_future(table.catch_up())
     await routes.reading.wait()
@@ -49,9 +49,9 @@ async def test_what_was_read_earlier_never_replaces_what_was_read_later() -> Non
     assert routes.reads == 2, "the hundred share one look"
 
 
-async def test_a_look_that_fails_counts_for_nobody() -> None:
+async def test_a_failed_read_counts_for_no_caller() -> None:
     routes = Routes()
-    table = RouteTable(routes, make_target=no_target)
+    table = RouteTable(routes, make_endpoint=no_target)
     routes.put(ModelRoute(model="m", replicas=()))
     routes.broken = Unavailable("the store is away")
     asked = [asyncio.ensure_future(table.catch_up()) for _ in range(3)]
@@ -63,14 +63,14 @@ async def test_a_look_that_fails_counts_for_nobody() -> None:
 
 
 async def test_a_model_that_another_frontend_added_answers_the_first_request(
-    lane: RunningLane, replica: Callable[..., Coroutine[Any, Any, Replica]], client: httpx.AsyncClient
+    gateway: RunningGateway, replica: Callable[..., Coroutine[Any, Any, Replica]], client: httpx.AsyncClient
 ) -> None:
     added = ModelRoute(model="added", replicas=((await replica("one")).route(),))
     question = {"model": "added", "messages": [{"role": "user", "content": "hi"}]}
-    lane.routes.put(added)
+    gateway.routes.put(added)
     answer = await client.post("/v1/chat/completions", json=question)
     assert answer.status_code == 200, answer.text
-    lane.routes.broken = Unavailable("the store is away")
+    gateway.routes.broken = Unavailable("the store is away")
     unsure = await client.post("/v1/chat/completions", json={**question, "model": "other"})
     assert unsure.status_code == 503
     assert "the store is away" in unsure.text

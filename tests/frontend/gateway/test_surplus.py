@@ -1,4 +1,4 @@
-"""What a replica sends beyond its answer reaches nobody, and its connection is not used again."""
+"""Data after the end of an answer reaches no client, and the connection is not used again."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from harness.lane import Answering, Replica, RunningLane
+from harness.gateway import Answering, Replica, RunningGateway
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
 CHAT = "/v1/chat/completions"
@@ -37,11 +37,11 @@ def chunked(body: bytes, trailer: bytes = b"") -> bytes:
     ],
 )
 @pytest.mark.parametrize("first", [whole(ONE), chunked(ONE), whole(ONE, b"Connection: close")], ids="wcl")
-async def test_what_comes_behind_an_answer_is_nobodys(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start, first: bytes, surplus: bytes
+async def test_data_after_an_answer_is_discarded(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, first: bytes, surplus: bytes
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
 
     async def say_more(answering: Answering) -> None:
         await answering.send(first + surplus)
@@ -55,11 +55,11 @@ async def test_what_comes_behind_an_answer_is_nobodys(
         assert one.connections == number + 1
 
 
-async def test_what_comes_behind_a_stream_is_nobodys(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_data_after_a_stream_is_discarded(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
 
     async def stream(answering: Answering) -> None:
         await answering.start_stream()
@@ -73,10 +73,10 @@ async def test_what_comes_behind_a_stream_is_nobodys(
 
 
 async def test_trailers_of_an_answer_are_no_headers(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
-    lane.serve("m", one)
+    gateway.serve("m", one)
 
     async def answer_with_trailer(answering: Answering) -> None:
         await answering.send(chunked(ONE, b"Content-Type: text/html\r\nRetry-After: 7\r\n"))
@@ -88,11 +88,11 @@ async def test_trailers_of_an_answer_are_no_headers(
 
 
 async def test_an_answer_in_another_protocol_and_endless_trailers_fail_the_request_alone(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one, other = await replica("one"), await replica("two")
-    lane.serve("m", one)
-    lane.serve("other", other)
+    gateway.serve("m", one)
+    gateway.serve("other", other)
 
     async def upgrade(answering: Answering) -> None:
         await answering.send(b"HTTP/1.1 101 X\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nbytes")

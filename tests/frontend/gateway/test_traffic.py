@@ -1,17 +1,15 @@
-"""What the overview counts as failed."""
+"""What counts as a failure in the traffic of the overview."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import httpx
-import pytest
 
 from corral.bus.messages import TrafficReport
-from corral.frontend.gateway import traffic as pulses
-from corral.frontend.gateway.traffic import FleetPulse
+from corral.frontend.gateway.traffic import FleetTraffic
 from corral.system import SystemClock
-from harness.lane import Answering, Replica, RunningLane
+from harness.gateway import Answering, Replica, RunningGateway
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
 CHAT = "/v1/chat/completions"
@@ -23,15 +21,14 @@ async def break_off(answering: Answering) -> None:
     answering.die()
 
 
-async def test_broken_streams_and_refusals_of_ours_are_failures(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start, monkeypatch: pytest.MonkeyPatch
+async def test_broken_streams_and_own_rejections_are_failures(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
-    monkeypatch.setattr(pulses, "TELL_EVERY_S", 0.05)
     good, bad = await replica("good"), await replica("bad")
     bad.script = break_off
-    lane.serve("well", good)
-    lane.serve("broken", bad)
-    lane.serve("cold")
+    gateway.serve("well", good)
+    gateway.serve("broken", bad)
+    gateway.serve("cold")
 
     async def ask(model: str, **more: Any) -> httpx.Response:
         return await client.post(CHAT, json={"model": model, "messages": [{"role": "user", "content": "hi"}], **more})
@@ -40,16 +37,18 @@ async def test_broken_streams_and_refusals_of_ours_are_failures(
     assert "The answer is incomplete" in (await ask("broken", stream=True)).text
     assert (await ask("cold")).json()["error"]["code"] == "model_load_failed"
     assert (await ask("unknown")).status_code == 404
-    lane.lane.meters.refusals.child("503", "model_loading").value += 1  # told to come again: no failure
+    gateway.gateway.metrics.rejections.child("503", "model_loading").value += 1  # the client retries: no failure
 
-    told: asyncio.Queue[TrafficReport] = asyncio.Queue()
-    pulse = FleetPulse(lane.lane.meters, lane.lane.ledger.fold, frontend="one", clock=SystemClock())
-    telling = asyncio.ensure_future(pulse.keep_telling(told.put))
+    published: asyncio.Queue[TrafficReport] = asyncio.Queue()
+    traffic = FleetTraffic(
+        gateway.gateway.metrics, gateway.gateway.accounting.fold, frontend="one", clock=SystemClock()
+    )
+    publishing = asyncio.ensure_future(traffic.keep_publishing(published.put, every_s=0.05))
     try:
-        beat = await asyncio.wait_for(told.get(), timeout=30)
+        beat = await asyncio.wait_for(published.get(), timeout=30)
     finally:
-        telling.cancel()
+        publishing.cancel()
     assert (beat.requests, beat.failed) == (3, 2)
     assert {node: share.failed for node, share in beat.nodes.items()} == {"node-good": 0, "node-bad": 1}
-    assert 'corral_broken_answers_total{model="broken",node="node-bad"} 1\n' in lane.metrics()
-    assert 'corral_broken_answers_total{model="well",node="node-good"} 0\n' in lane.metrics()
+    assert 'corral_broken_answers_total{model="broken",node="node-bad"} 1\n' in gateway.metrics()
+    assert 'corral_broken_answers_total{model="well",node="node-good"} 0\n' in gateway.metrics()

@@ -1,4 +1,4 @@
-"""Replicas die, ports change hands and frontends go away while requests keep coming."""
+"""Replicas die, ports change owners and frontends stop under load."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from harness.lane import KEY, Answering, Replica, RunningLane, completion
+from harness.gateway import KEY, Answering, Replica, RunningGateway, completion
 from harness.ports import free_port
 from harness.programs import call
 from harness.waiting import until, wait_until
@@ -101,12 +101,14 @@ async def slow_answer(answering: Answering, who: str) -> None:
     await answering.json(completion(who))
 
 
-async def test_killing_one_of_three_replicas_under_load_costs_no_request(lane: RunningLane, replica: Start) -> None:
+async def test_killing_one_of_three_replicas_under_load_costs_no_request(
+    gateway: RunningGateway, replica: Start
+) -> None:
     three = [await replica(name) for name in ("a", "b", "c")]
     for one in three:
         one.script = lambda answering, who=one.name: slow_answer(answering, who)
-    lane.serve("m", *three)
-    caller = Caller(lane.port)
+    gateway.serve("m", *three)
+    caller = Caller(gateway.port)
     async with caller.calling():
         await caller.wait_for(200)
         await three[0].kill()
@@ -115,15 +117,15 @@ async def test_killing_one_of_three_replicas_under_load_costs_no_request(lane: R
     assert set(caller.statuses()) == {200}, caller.statuses()
     assert caller.moved == 0
     assert set(caller.whos(after + 50)) == {"b", "c"}
-    assert lane.lane.inflight.local_total() == 0
+    assert gateway.open_requests() == 0
 
 
 async def test_a_port_that_changes_hands_under_load_never_answers_for_the_wrong_model(
-    lane: RunningLane, replica: Start
+    gateway: RunningGateway, replica: Start
 ) -> None:
     a, b, wrong = await replica("a"), await replica("b"), Replica("wrong")
-    lane.serve("m", a, b)
-    caller = Caller(lane.port)
+    gateway.serve("m", a, b)
+    caller = Caller(gateway.port)
     async with caller.calling():
         await caller.wait_for(100)
         port = a.port
@@ -136,7 +138,9 @@ async def test_a_port_that_changes_hands_under_load_never_answers_for_the_wrong_
     assert not wrong.seen
 
 
-async def test_streams_on_a_dead_replica_end_with_an_error_and_others_go_on(lane: RunningLane, replica: Start) -> None:
+async def test_streams_on_a_dead_replica_end_with_an_error_and_others_go_on(
+    gateway: RunningGateway, replica: Start
+) -> None:
     doomed, safe = await replica("doomed"), await replica("safe")
     go_on = asyncio.Event()
 
@@ -149,10 +153,10 @@ async def test_streams_on_a_dead_replica_end_with_an_error_and_others_go_on(lane
         await answering.end_stream()
 
     doomed.script = safe.script = script
-    lane.serve("m", doomed, safe)
+    gateway.serve("m", doomed, safe)
 
     async def read(client: httpx.AsyncClient) -> str:
-        answer = await client.post(lane.url + CHAT, json={"model": "m", "stream": True})
+        answer = await client.post(gateway.url + CHAT, json={"model": "m", "stream": True})
         return answer.text
 
     headers = {"Authorization": f"Bearer {KEY}"}
@@ -169,10 +173,10 @@ async def test_streams_on_a_dead_replica_end_with_an_error_and_others_go_on(lane
     assert len(broken) == victims > 0
     assert len(whole) == 40 - victims
     assert all("[DONE]" not in text for text in broken)
-    assert lane.lane.inflight.local_total() == 0
+    assert gateway.open_requests() == 0
 
 
-LANE = Path(__file__).parents[3] / "benchmarks" / "serving_parts" / "corral_lane.py"
+LANE = Path(__file__).parents[3] / "benchmarks" / "serving_parts" / "corral_gateway.py"
 
 
 async def start_process(addresses: str) -> tuple[subprocess.Popen[bytes], int]:
@@ -183,7 +187,7 @@ async def start_process(addresses: str) -> tuple[subprocess.Popen[bytes], int]:
         told = call("GET", f"http://127.0.0.1:{port}/v1/models", key=KEY, within_s=20)
         return [model["id"] for model in told.json()["data"]] == ["m"]
 
-    await asyncio.to_thread(wait_until, answers, what="the lane answers", within_s=60)
+    await asyncio.to_thread(wait_until, answers, what="the gateway answers", within_s=60)
     return process, port
 
 

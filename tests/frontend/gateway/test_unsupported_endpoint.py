@@ -1,4 +1,4 @@
-"""Endpoints that a model's backend does not have, as real servers say so."""
+"""Endpoints that a backend does not have, with the answers of real servers."""
 
 import json
 from collections.abc import Callable, Coroutine
@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from harness.lane import Answering, Replica, RunningLane
+from harness.gateway import Answering, Replica, RunningGateway
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
 SPEECH = {"model": "m", "input": "hi", "voice": "v"}
@@ -32,8 +32,14 @@ def raw(status: int, body: bytes, kind: str) -> tuple[bytes, bytes]:
     ],
 )
 @pytest.mark.parametrize("in_parts", [False, True])
-async def test_an_endpoint_that_the_backend_lacks_is_told_in_openais_envelope(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start, status: int, body: bytes, kind: str, in_parts: bool
+async def test_an_unsupported_endpoint_gives_an_error_in_openais_form(
+    gateway: RunningGateway,
+    client: httpx.AsyncClient,
+    replica: Start,
+    status: int,
+    body: bytes,
+    kind: str,
+    in_parts: bool,
 ) -> None:
     one = await replica("one")
 
@@ -45,20 +51,20 @@ async def test_an_endpoint_that_the_backend_lacks_is_told_in_openais_envelope(
                 await answering.send(content[at : at + 9])
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     for _ in range(2):
         answer = await client.post("/v1/audio/speech", json=SPEECH)
         error = answer.json()["error"]
         assert (answer.status_code, error["code"], error["param"]) == (404, "endpoint_not_supported", "model")
-        assert "'m' cannot be asked at /v1/audio/speech: its backend does not have that." in error["message"]
-        assert ("The backend says: Start it with --reranking" in error["message"]) is (status == 501)
+        assert "'m' does not support /v1/audio/speech: its backend has no such endpoint." in error["message"]
+        assert ("The backend's message: Start it with --reranking" in error["message"]) is (status == 501)
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["x-request-id"]
-    assert (one.connections, lane.lane.inflight.local_total()) == (1, 0), "nothing was cut off or tried again"
+    assert (one.connections, gateway.open_requests()) == (1, 0), "nothing was cut off or tried again"
 
 
-async def test_what_else_a_backend_does_not_find_is_told_in_its_own_words(
-    lane: RunningLane, client: httpx.AsyncClient, replica: Start
+async def test_other_not_found_errors_of_a_backend_are_relayed(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:
     one = await replica("one")
     said = {"error": {"message": "Response with id 'resp_1' not found.", "type": "invalid_request_error"}}
@@ -67,6 +73,6 @@ async def test_what_else_a_backend_does_not_find_is_told_in_its_own_words(
         await answering.json(said, status=404)
 
     one.script = script
-    lane.serve("m", one)
+    gateway.serve("m", one)
     answer = await client.post("/v1/responses", json={"model": "m", "input": "hi", "previous_response_id": "resp_1"})
     assert (answer.status_code, answer.json()) == (404, said)

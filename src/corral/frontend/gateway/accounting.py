@@ -1,70 +1,88 @@
-"""Requests that a replica answered, whole or in part, noted as they end and counted in batches.
+"""Counts requests that a replica answered, completely or in part: recorded as they end, counted in batches.
 
-A batch is small: what it holds is still in the processor's caches when it is counted, and counting never takes long."""
+A batch is small, so that its records are still in the CPU's caches when it is counted, and counting is never slow."""
 
 from itertools import groupby
 from operator import itemgetter
 
-from corral.frontend.gateway.ports import UsageSink
-from corral.frontend.gateway.targets import Endpoint
-from corral.frontend.gateway.token_usage import Said, read_usages
-from corral.frontend.gateway.trace import Note, TraceBuffer
+from corral.frontend.gateway.endpoints import Endpoint
+from corral.frontend.gateway.request_trace import (
+    BEGAN_S,
+    ENDED_S,
+    ENDPOINT,
+    FIRST_BYTE_S,
+    KEY_ID,
+    STATUS,
+    RecordFields,
+    TraceBuffer,
+)
+from corral.frontend.gateway.token_usage import ReportedUsage, read_usages
+from corral.frontend.gateway.usage_writer import UsageCounter
 
 BATCH = 64
-_TARGET_STATUS_KEY = itemgetter(2, 5, 6)
+_GROUP = itemgetter(ENDPOINT, STATUS, KEY_ID)
 
 
 class RequestAccounting:
-    def __init__(self, notes: TraceBuffer, usage: UsageSink | None) -> None:
-        self._notes = notes
+    def __init__(self, traces: TraceBuffer, usage: UsageCounter | None) -> None:
+        self._traces = traces
         self._usage = usage
-        self._new: list[Note] = []
-        self._said: list[Said] = []
+        self._records: list[RecordFields] = []
+        self._reported: list[ReportedUsage] = []
 
-    def add(self, note: Note, said: Said) -> None:
-        """An answer that came whole."""
-        self._said.append(said)
-        self._new.append(note)
-        if len(self._new) >= BATCH:
+    def add(self, record: RecordFields, reported: ReportedUsage) -> None:
+        """Records a complete answer."""
+        self._reported.append(reported)
+        self._records.append(record)
+        if len(self._records) >= BATCH:
             self.fold()
 
     def fold(self) -> None:
-        """Before anyone looks at the meters, and twice a second."""
-        new, said = self._new, self._said
-        self._notes.entries.extend(new)
+        """Counts what was recorded: before anyone reads the metrics, and twice a second."""
+        records, reported = self._records, self._reported
+        self._traces.entries.extend(records)
         counted = 0
-        for (target, status, key_id), group in groupby(new, _TARGET_STATUS_KEY):
-            notes = list(group)
-            self._count(target, status, key_id, notes, said[counted : counted + len(notes)])
-            counted += len(notes)
-        new.clear()
-        said.clear()
+        for (endpoint, status, key_id), group in groupby(records, _GROUP):
+            batch = list(group)
+            self._count(endpoint, status, key_id, batch, reported[counted : counted + len(batch)])
+            counted += len(batch)
+        records.clear()
+        reported.clear()
 
-    def count_part(self, note: Note, said: Said) -> None:
-        """An answer that began and will not end was worked for all the same: it counts with what came of it."""
-        target, status, key_id = _TARGET_STATUS_KEY(note)
-        self._count(target, status, key_id, [note], [said])
+    def count_part(self, record: RecordFields, reported: ReportedUsage) -> None:
+        """Counts an answer that began and will not be completed: the replica worked for it all the same."""
+        endpoint, status, key_id = _GROUP(record)
+        self._count(endpoint, status, key_id, [record], [reported])
 
-    def _count(self, target: Endpoint, status: int, key_id: str | None, notes: list[Note], said: list[Said]) -> None:
-        meters = target.meters
-        meters.count_status(status, len(notes))
-        if status < 400:  # how fast a request was refused says nothing about the model
-            # One that broke off after its head never began.
-            meters.first_byte.observe_all([note[9] - note[8] for note in notes if note[9]])
-        meters.latency.observe_all([note[10] - note[8] for note in notes])
-        tokens_in, tokens_out = read_usages([each for each in said if isinstance(each, bytes)])
-        for each in said:
+    def _count(
+        self,
+        endpoint: Endpoint,
+        status: int,
+        key_id: str | None,
+        records: list[RecordFields],
+        reported: list[ReportedUsage],
+    ) -> None:
+        metrics = endpoint.metrics
+        metrics.count_status(status, len(records))
+        if status < 400:  # the time to an error says nothing about the model
+            # An answer that broke off after its head never began.
+            metrics.first_byte.observe_all(
+                [record[FIRST_BYTE_S] - record[BEGAN_S] for record in records if record[FIRST_BYTE_S]]
+            )
+        metrics.latency.observe_all([record[ENDED_S] - record[BEGAN_S] for record in records])
+        tokens_in, tokens_out = read_usages([each for each in reported if isinstance(each, bytes)])
+        for each in reported:
             if isinstance(each, tuple):
                 tokens_in += each[0]
                 tokens_out += each[1]
-        meters.tokens_in.value += tokens_in
-        meters.tokens_out.value += tokens_out
+        metrics.tokens_in.value += tokens_in
+        metrics.tokens_out.value += tokens_out
         if self._usage is not None:
             self._usage.count(
                 key_id=key_id,
-                model=target.served.name,
-                node_id=target.replica.node_id,
-                requests=len(notes),
+                model=endpoint.served.name,
+                node_id=endpoint.replica.node_id,
+                requests=len(records),
                 tokens_in=tokens_in,
                 tokens_out=tokens_out,
             )

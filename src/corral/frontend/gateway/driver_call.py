@@ -1,4 +1,4 @@
-"""Lets a driver look like a link: its replies reach the exchange as a replica's bytes would."""
+"""Runs a driver as an upstream call: its answer reaches the request as the bytes of a replica would."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -8,24 +8,25 @@ import structlog
 
 from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
 from corral.core.replicas.routing import RouteReplica
-from corral.frontend.gateway.answers import refusal_of
-from corral.frontend.gateway.drivers import Driver, LaneRequest
-from corral.frontend.gateway.unsupported_endpoint import lacking
-from corral.frontend.gateway.upstream.calls import ChunkRelay, Failure, FailureKind, Sink
+from corral.frontend.gateway.drivers import Driver, DriverRequest
+from corral.frontend.gateway.error_responses import error_response_of
+from corral.frontend.gateway.openai import OPENAI
+from corral.frontend.gateway.unsupported_endpoint import unsupported
+from corral.frontend.gateway.upstream.calls import ChunkRelay, Failure, FailureKind, ResponseSink
 from corral.system.grpc_channel import BackendCannot
 
 log = structlog.get_logger()
 
 
 class DriverCall:
-    """Both the call the exchange holds and the `LaneSend` the driver writes to."""
+    """Both the call that the request holds and the `ResponseWriter` that the driver writes to."""
 
     def __init__(
         self,
-        sink: Sink,
+        sink: ResponseSink,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         driver: Driver,
-        request: LaneRequest,
+        request: DriverRequest,
         replica: RouteReplica,
     ) -> None:
         self._sink, self._request = sink, request
@@ -36,7 +37,7 @@ class DriverCall:
         self.tokens: tuple[int, int] | None = None
         self._task = spawn(self._run(driver, request, replica))
 
-    async def _run(self, driver: Driver, request: LaneRequest, replica: RouteReplica) -> None:
+    async def _run(self, driver: Driver, request: DriverRequest, replica: RouteReplica) -> None:
         try:
             await driver.handle(request, replica, self)
         except Unavailable as error:
@@ -44,32 +45,34 @@ class DriverCall:
         except OutcomeUnknown as error:
             self._fail(str(error))
         except CorralError as error:
-            self._refuse(error)
+            self._reject(error)
         except Exception as error:
             log.exception("driver.crashed", replica=replica.id, model=request.model)
-            self._fail(f"the driver for {replica.protocol} failed ({type(error).__name__})")
+            self._fail(f"the {replica.protocol} driver crashed ({type(error).__name__})")
         else:
             if not self._over:
                 self._over = True
                 if self._started:
                     self._sink.on_data(b"", True)
                 else:
-                    self._sink.on_failure(Failure(FailureKind.BROKEN, "it gave no answer"))
+                    self._sink.on_failure(Failure(FailureKind.BROKEN, "it sent no answer"))
 
     def _fail(self, text: str, kind: FailureKind = FailureKind.BROKEN) -> None:
         if not self._over:
             self._over = True
             self._sink.on_failure(Failure(kind, text))
 
-    def _refuse(self, error: CorralError) -> None:
-        """The caller's mistake, or one that another replica would make too: answered, not tried again."""
+    def _reject(self, error: CorralError) -> None:
+        """The client's mistake, or an error that every replica would return: it is answered, not retried."""
         if self._started:
             self._fail(str(error))
         elif not self._over:
             self._over = True
             cannot = isinstance(error, BackendCannot)
-            refusal = lacking(self._request.model, self._request.path) if cannot else refusal_of(error)
-            self._sink.on_answer(refusal.status, {b"content-type": b"application/json"}, refusal.body(), True)
+            response = unsupported(self._request.model, self._request.path) if cannot else error_response_of(error)
+            self._sink.on_answer(
+                response.status, {b"content-type": b"application/json"}, OPENAI.error_body(response), True
+            )
 
     def cancel(self) -> None:
         self._over = True
@@ -82,11 +85,11 @@ class DriverCall:
         self._flowing.set()
 
     def relay_chunks(self, relay: ChunkRelay) -> None:
-        """A driver's replies have no coding yet."""
+        """Does nothing: a driver's data is not in HTTP's chunked coding."""
 
     def start(self, status: int, headers: Mapping[str, str]) -> None:
         if self._started:
-            raise InvalidInput("the answer has been started already")
+            raise InvalidInput("the answer has already been started")
         self._started = True
         if not self._over:
             head = {name.encode(): value.encode() for name, value in headers.items()}

@@ -1,4 +1,4 @@
-"""The lane and what all its connections share."""
+"""The gateway: what all its connections share."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -12,23 +12,24 @@ import structlog
 from corral.bus.request_trace import TracedRequest
 from corral.core.replicas.routing import RouteReplica
 from corral.frontend.gateway.accounting import RequestAccounting
-from corral.frontend.gateway.answers import Refusal
-from corral.frontend.gateway.connection import GatewayConnection, is_ours
+from corral.frontend.gateway.connection import GatewayConnection, is_for_gateway
 from corral.frontend.gateway.drivers import Driver
+from corral.frontend.gateway.endpoints import Endpoint, ServedModel, needs_driver
+from corral.frontend.gateway.error_responses import stopping
 from corral.frontend.gateway.in_flight import InFlight
-from corral.frontend.gateway.keys import KeyRing
-from corral.frontend.gateway.limits import LaneLimits
+from corral.frontend.gateway.keys import KeyLookup
+from corral.frontend.gateway.limits import GatewayLimits
 from corral.frontend.gateway.liveness import Liveness
 from corral.frontend.gateway.loads import Loads
-from corral.frontend.gateway.metrics import Meters
-from corral.frontend.gateway.ports import RouteSource, UsageSink
-from corral.frontend.gateway.route_table import RouteTable
-from corral.frontend.gateway.targets import Endpoint, ServedModel, Waiter, needs_driver
-from corral.frontend.gateway.trace import Note, TraceBuffer
+from corral.frontend.gateway.metrics import GatewayMetrics
+from corral.frontend.gateway.queueing import dispatch, expire
+from corral.frontend.gateway.request_trace import RequestRecord, TraceBuffer
+from corral.frontend.gateway.route_table import RouteSource, RouteTable
 from corral.frontend.gateway.upstream.calls import Upstream
+from corral.frontend.gateway.usage_writer import UsageCounter
 from corral.frontend.http.proxies import TrustedProxies
 from corral.system import Clock
-from corral.system.http_server import AsgiSide
+from corral.system.http_server import AsgiServer
 
 log = structlog.get_logger()
 
@@ -36,64 +37,64 @@ TICK_EVERY_S = 0.5
 
 
 class Gateway:
-    """Entered before it serves; leaving ends what still runs."""
+    """Enter it before serving. Leaving ends every open request."""
 
     def __init__(
         self,
         *,
-        keys: KeyRing,
+        keys: KeyLookup,
         routes: RouteSource,
         upstream: Upstream,
         inflight: InFlight,
-        meters: Meters,
+        metrics: GatewayMetrics,
         loads: Loads,
         drivers: Mapping[str, Driver],
         clock: Clock,
         draw: Callable[[], float],
-        limits: LaneLimits,
-        usage: UsageSink | None = None,
+        limits: GatewayLimits,
+        usage: UsageCounter | None = None,
         proxies: TrustedProxies | None = None,
     ) -> None:
         self.keys = keys
         self.proxies = proxies or TrustedProxies()
-        self.meters = meters
+        self.metrics = metrics
         self.loads = loads
         self.drivers = drivers
         self.clock = clock
         self.now_s = clock.monotonic_s
         self.draw = draw
         self.limits = limits
-        self.notes = TraceBuffer(inflight.run[:8], clock)
-        self.ledger = RequestAccounting(self.notes, usage)
+        self.traces = TraceBuffer(inflight.run[:8], clock)
+        self.accounting = RequestAccounting(self.traces, usage)
         self.next_number = count(1).__next__
-        self._id_line = f"x-request-id: {self.notes.prefix}"
+        self._id_line = f"x-request-id: {self.traces.prefix}"
         self.inflight = inflight
-        self.table = RouteTable(routes, make_target=self._make_target)
+        self.table = RouteTable(routes, make_endpoint=self._make_endpoint)
         self.connections: set[GatewayConnection] = set()
         self.buffered_bytes = 0
         self.last_lines = b""
-        """Of every answer's head: the date, and the request's id up to its number."""
+        """The last lines of every answer's head: the date, and the request id up to its number."""
         self._upstream = upstream
         self._tasks = asyncio.TaskGroup()
         self._ticking: asyncio.Task[None] | None = None
         self._spawned: set[asyncio.Task[None]] = set()
         self._stopping = False
         self.table.on_change = self._on_routes
-        inflight.on_room = self._dispatch
-        inflight.targets = self.table.targets
+        inflight.on_capacity = self._dispatch
+        inflight.endpoints = self.table.endpoints
         inflight.queues = self._queue_lengths
         self.liveness = Liveness(
             spawn=self.spawn,
-            targets=lambda: list(self.table.targets()),
-            give_up=self._give_up,
+            endpoints=lambda: list(self.table.endpoints()),
+            abandon=self._abandon,
             clock=clock,
-            believed_s=limits.probe_after_s,
+            limits=limits,
         )
         self._register_gauges()
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
-        self._ticking = self._tasks.create_task(self._tick_for_ever(), name="lane.tick")
+        self._ticking = self._tasks.create_task(self._keep_ticking(), name="gateway.tick")
         return self
 
     async def __aexit__(
@@ -106,11 +107,11 @@ class Gateway:
             task.cancel()
         await self._tasks.__aexit__(kind, error, trace)
 
-    def connect(self, asgi: AsgiSide) -> GatewayConnection:
+    def connect(self, asgi: AsgiServer) -> GatewayConnection:
         return GatewayConnection(self, asgi)
 
     def is_next(self, data: bytes) -> bool:
-        return is_ours(data) is not False
+        return is_for_gateway(data) is not False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._tasks.create_task(_guarded(work))
@@ -118,14 +119,14 @@ class Gateway:
         task.add_done_callback(self._spawned.discard)
         return task
 
-    def _make_target(self, served: ServedModel, replica: RouteReplica) -> Endpoint:
+    def _make_endpoint(self, served: ServedModel, replica: RouteReplica) -> Endpoint:
         node_head = f"x-corral-node: {replica.node_name}\r\nx-localai-node: {replica.node_id}\r\n"
         return Endpoint(
             replica,
             limit=replica.capacity or self.limits.per_replica,
             link=self._upstream.open(replica.address),
             driven=needs_driver(replica),
-            meters=self.meters.of(served.name, replica.node_name),
+            metrics=self.metrics.of(served.name, replica.node_name),
             node_head=node_head.encode("ascii", "replace"),
             served=served,
         )
@@ -137,84 +138,74 @@ class Gateway:
                 self._dispatch(served)
 
     def _dispatch(self, served: ServedModel) -> None:
-        """Each that waits gets at most one look: one that finds no place goes to the end of the line."""
-        now_s = self.now_s()
-        for _ in range(len(served.queue)):
-            if served.targets and not any(target.has_room(now_s) for target in served.targets):
-                return
-            waiter = served.queue.take()
-            if waiter is None:
-                return
-            waiter.owner.on_turn()
+        dispatch(served, self.now_s())
 
-    def _give_up(self, target: Endpoint, text: str, lifeless_s: float) -> None:
+    def _abandon(self, endpoint: Endpoint, text: str, unresponsive_s: float) -> None:
         for connection in list(self.connections):
-            connection.leave_silent(target, text, lifeless_s)
+            connection.abandon(endpoint, text, unresponsive_s)
 
-    async def _tick_for_ever(self) -> None:
+    async def _keep_ticking(self) -> None:
         while True:
             self._tick()
             await asyncio.sleep(TICK_EVERY_S)
 
     def _tick(self) -> None:
-        """What requests wait for, twice a second. The server looks at their connections as often."""
+        """Checks the queues' deadlines, twice a second. The server checks the connections' deadlines as often."""
         now_s = self.now_s()
-        self.ledger.fold()
+        self.accounting.fold()
         date = formatdate(self.clock.now_ms() / 1000, usegmt=True)
         self.last_lines = f"date: {date}\r\n{self._id_line}".encode()
         for served in self.table.models():
             if served.queue:
-                late: list[Waiter] = [waiter for waiter in served.queue if waiter.deadline_s <= now_s]
-                for waiter in late:
-                    if waiter.leave():
-                        waiter.owner.on_waited_too_long()
-                # Room may also come from elsewhere: another frontend's requests, or a replica no longer avoided.
-                self._dispatch(served)
+                expire(served, now_s)
+                # Capacity also appears when another frontend's request ends or a replica is no longer avoided.
+                dispatch(served, now_s)
 
     def explain(self, request_id: str) -> TracedRequest | None:
-        """Why a request went where it went; None when it is another frontend's, or forgotten."""
-        self.ledger.fold()
-        return self.notes.find(request_id, self._open_notes())
+        """Why a request went where it went. None when another frontend had it, or when it is no longer kept."""
+        self.accounting.fold()
+        return self.traces.find(request_id, self._open_records())
 
-    def _open_notes(self) -> Iterator[Note]:
+    def _open_records(self) -> Iterator[RequestRecord]:
         for connection in self.connections:
-            note = connection.open_note()
-            if note is not None:
-                yield note
+            record = connection.open_record()
+            if record is not None:
+                yield record
 
     def stop(self) -> None:
-        """No connection is kept for another request; those that work go on for a moment."""
+        """Accepts no further request. Open requests may still be answered."""
         self._stopping = True
         for connection in list(self.connections):
             connection.shutdown()
 
     def end(self) -> None:
         for connection in list(self.connections):
-            connection.end(Refusal(503, "this frontend is stopping; send the request again", code="stopping"))
+            connection.end(stopping())
 
     def _queue_lengths(self) -> dict[str, int]:
         return {served.name: len(served.queue) for served in self.table.models() if served.queue}
 
     def _register_gauges(self) -> None:
-        registry = self.meters.registry
+        registry = self.metrics.registry
         registry.gauges(
             "corral_in_flight",
-            "Requests that replicas work on for this frontend.",
+            "Open requests of this frontend at replicas.",
             "model",
             "node",
             read=lambda: _sum(
-                ((target.served.name, target.replica.node_name), target.local) for target in self.table.targets()
+                ((endpoint.served.name, endpoint.replica.node_name), endpoint.local)
+                for endpoint in self.table.endpoints()
             ),
         )
         registry.gauges(
             "corral_queue_length",
-            "Requests in line, by model.",
+            "Requests in the queue.",
             "model",
             read=lambda: (((served.name,), len(served.queue)) for served in self.table.models()),
         )
         registry.gauges(
             "corral_connections",
-            "Client connections of the OpenAI address.",
+            "Client connections to the gateway.",
             read=lambda: (((), len(self.connections)),),
         )
 
@@ -227,8 +218,8 @@ def _sum(pairs: Any) -> list[tuple[tuple[str, ...], float]]:
 
 
 async def _guarded(work: Coroutine[Any, Any, None]) -> None:
-    """One request's crash is its own."""
+    """Logs a crash, so that it does not end the task group."""
     try:
         await work
     except Exception:
-        log.exception("lane.task_crashed")
+        log.exception("gateway.task_crashed")

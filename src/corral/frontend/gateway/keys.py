@@ -1,4 +1,4 @@
-"""Who may use the lane: every key that is in force, in memory, following the store."""
+"""The valid API keys, kept in memory and refreshed from the store."""
 
 import asyncio
 import hashlib
@@ -20,19 +20,19 @@ log = structlog.get_logger()
 REFRESH_EVERY_S = 1.5
 REFRESH_WITHIN_S = 2.0
 UNCONFIRMED_S = 45.0
-"""How long keys stay good while neither the store nor another frontend can say whether they are in force."""
-# How long keys stay good while the store is away for every frontend. Nothing can be revoked there meanwhile, and what
-# is loaded shall serve on through an outage of ten minutes.
+"""How long keys stay valid while neither the store nor another frontend can confirm them."""
+# How long keys stay valid while no frontend reaches the store. Nothing can be revoked there meanwhile, and loaded
+# models have to keep serving through an outage of ten minutes.
 GRACE_S = 900.0
-REVOKED_MOST = 1000
+REVOKED_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class LaneKey:
+class ClientKey:
     id: str | None
     name: str
     models: frozenset[str] | None = None
-    """The models it may use; None is all."""
+    """The models that the key may use; None means all."""
     admin: bool = False
 
     def may_use(self, model: str) -> bool:
@@ -40,52 +40,52 @@ class LaneKey:
 
     @property
     def mark(self) -> str:
-        """Differs where what it may do differs."""
-        what = [self.admin, None if self.models is None else sorted(self.models)]
-        return hashlib.sha256(msgspec.json.encode(what)).hexdigest()[:16]
+        """Equal for keys with equal permissions."""
+        permissions = [self.admin, None if self.models is None else sorted(self.models)]
+        return hashlib.sha256(msgspec.json.encode(permissions)).hexdigest()[:16]
 
 
-NO_AUTH = LaneKey(None, "anyone (no-auth)", admin=True)
+NO_AUTH = ClientKey(None, "anyone (no-auth)", admin=True)
 
 
-class KeyRing(Protocol):
-    def find(self, authorization: bytes) -> LaneKey | None:
-        """From memory. None: ask."""
+class KeyLookup(Protocol):
+    def find(self, authorization: bytes) -> ClientKey | None:
+        """Finds a key in memory. None: call `authenticate`."""
         ...
 
-    async def ask(
+    async def authenticate(
         self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str, address: str
-    ) -> LaneKey | None:
-        """From the store: a key made a moment ago elsewhere, or a browser's session. Raises RateLimited for those
-        who guess, by their address."""
+    ) -> ClientKey | None:
+        """Looks in the store: for a key that another frontend has just created, or a browser session. Raises
+        RateLimited for addresses that present too many wrong credentials."""
         ...
 
 
 class KeySource(Protocol):
     async def read_ring(self) -> Mapping[str, ApiKey]:
-        """By the hash of the secret, those in force."""
+        """The valid keys, by the hash of their secret."""
         ...
 
 
-class Peers(Protocol):
-    """Other frontends."""
+class OtherFrontends(Protocol):
+    """The other frontends of the cluster, which can confirm keys while this one does not reach the store."""
 
     @property
     def connected(self) -> bool:
-        """To the bus, where they are."""
+        """Whether this frontend is connected to the bus."""
         ...
 
     async def are_there(self) -> bool:
-        """By the store's word, now."""
+        """Whether the store knows other frontends now."""
         ...
 
     async def ask(self, revoked: Sequence[str]) -> KeysInForce:
-        """The first that answers, those that have the store first. All of them are told of `revoked`. Raises
-        Unavailable or TimedOut."""
+        """Asks all frontends for the valid keys, and tells them which keys are `revoked`. An answer from the store is
+        preferred. Raises Unavailable or TimedOut."""
         ...
 
 
-class NoPeers:
+class NoOtherFrontends:
     connected = True
 
     async def are_there(self) -> bool:
@@ -95,38 +95,40 @@ class NoPeers:
         raise Unavailable("there is no other frontend")
 
 
-def lane_key(key: ApiKey) -> LaneKey:
+def client_key(key: ApiKey) -> ClientKey:
     models = None if key.models is None else frozenset(key.models)
-    return LaneKey(key.id, key.name, models, admin=key.scope is Scope.ADMIN)
+    return ClientKey(key.id, key.name, models, admin=key.scope is Scope.ADMIN)
 
 
 class StoredKeys:
-    """The keys in force, kept current from the store; while that cannot be asked, from other frontends that can."""
+    """The valid keys, kept current from the store, or from other frontends while the store is unreachable."""
 
-    def __init__(self, source: KeySource, gate: Authorizer, *, auth: bool, peers: Peers | None = None) -> None:
+    def __init__(
+        self, source: KeySource, authorizer: Authorizer, *, auth: bool, peers: OtherFrontends | None = None
+    ) -> None:
         self._source = source
-        self._peers = peers or NoPeers()
+        self._peers = peers or NoOtherFrontends()
         self._had_peers = False
-        self._poked = asyncio.Event()
+        self._changed = asyncio.Event()
         self._read_s: float | None = None
-        """When what is in force was last known."""
-        self._gate = gate
+        """When the valid keys were last known."""
+        self._authorizer = authorizer
         self._auth = auth
-        self._ring: dict[str, LaneKey] = {}
-        self._by_id: dict[str, LaneKey] = {}
-        self._seen: dict[bytes, LaneKey] = {}
-        """Whole headers that were found good since the last refresh."""
+        self._ring: dict[str, ClientKey] = {}
+        self._by_id: dict[str, ClientKey] = {}
+        self._seen: dict[bytes, ClientKey] = {}
+        """Authorization headers that were found valid since the last refresh."""
         self._fresh_until_s = 0.0
         self._changes = 0
         self._reads_begun = 0
         self._newest_read = 0
-        """The number of the read that memory is from."""
+        """The number of the read that is in memory."""
         self._revoked: dict[str, float] = {}
-        """Ids of keys seen to be revoked, and until when others are told of it."""
-        gate.listen(self._take)
+        """Ids of revoked keys, and until when other frontends are told of them."""
+        authorizer.listen(self._apply)
         self._loop = asyncio.get_running_loop()
 
-    def find(self, authorization: bytes) -> LaneKey | None:
+    def find(self, authorization: bytes) -> ClientKey | None:
         if self._loop.time() > self._fresh_until_s:
             return None
         key = self._seen.get(authorization)
@@ -139,21 +141,21 @@ class StoredKeys:
             self._seen[authorization] = key
         return key
 
-    async def ask(
+    async def authenticate(
         self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str, address: str
-    ) -> LaneKey | None:
+    ) -> ClientKey | None:
         if not self._auth:
-            self._gate.check_page(headers)
+            self._authorizer.check_page(headers)
             return NO_AUTH
         if not headers.get("authorization") and not cookies:
             return None
-        principal = await self._gate.identify(headers, cookies, address)
+        principal = await self._authorizer.identify(headers, cookies, address)
         if principal is None:
             return None
         if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
             raise Forbidden(f"a browser session must send the header {CLIENT_HEADER} with every request")
         if principal.key_id is None:
-            return LaneKey(None, principal.name, admin=principal.scope is Scope.ADMIN)
+            return ClientKey(None, principal.name, admin=principal.scope is Scope.ADMIN)
         known = self._by_id.get(principal.key_id)
         if known is None:
             await self.refresh()
@@ -168,16 +170,16 @@ class StoredKeys:
                 keys = await self._read_ring()
                 had_peers = await self._peers.are_there()
         except TimeoutError:
-            raise Unavailable(f"the store did not tell the keys within {REFRESH_WITHIN_S:g} s") from None
+            raise Unavailable(f"the store did not return the API keys within {REFRESH_WITHIN_S:g} s") from None
         if number < self._newest_read:
-            return  # another one began later and was done sooner: what it read is newer
+            return  # a read that began later has already finished: its result is newer
         self._newest_read, self._had_peers = number, had_peers
-        self._note_revoked(self._by_id.keys() - {key.id for key in keys.values()})  # no id is used twice
-        self._keep({key_hash: lane_key(key) for key_hash, key in keys.items()})
+        self._record_revoked(self._by_id.keys() - {key.id for key in keys.values()})  # no id is used twice
+        self._keep({key_hash: client_key(key) for key_hash, key in keys.items()})
         self._confirm(known=True)
 
     def _confirm(self, *, known: bool) -> None:
-        """`known`: what is in force was told by who reads the store; else that nobody can have changed it."""
+        """`known`: the valid keys come from the store. Otherwise nobody can have changed them."""
         now_s = self._loop.time()
         if known:
             self._read_s = now_s
@@ -185,12 +187,12 @@ class StoredKeys:
             self._fresh_until_s = min(now_s + UNCONFIRMED_S, self._read_s + GRACE_S)
 
     def notify(self) -> None:
-        """Some key changed, on this frontend or another."""
-        self._poked.set()
+        """A key changed, on this frontend or another."""
+        self._changed.set()
 
-    async def tell(self) -> KeysInForce:
-        """What another frontend is told that has lost the store. It is read now: memory may be older than what who
-        asks has read itself, and a key made between the two would seem revoked."""
+    async def answer_peer(self) -> KeysInForce:
+        """The answer for a frontend that lost the store. It is read from the store now: memory may be older than what
+        the other frontend has read, and a key created between the two would seem revoked."""
         try:
             await self.refresh()
         except CorralError:
@@ -200,58 +202,60 @@ class StoredKeys:
     async def _ask_peers(self) -> None:
         newest = self._newest_read
         try:
-            told = await self._peers.ask(self._revoked_lately())
+            answer = await self._peers.ask(self._revoked_lately())
         except CorralError:
             if self._peers.connected and not self._had_peers:
-                self._confirm(known=False)  # nobody else is there who could have revoked one
+                self._confirm(known=False)  # there is no other frontend that could have revoked a key
             return
         if self._newest_read != newest:
-            return  # the store was read meanwhile, maybe after who answered had read it
-        if told.from_store:
-            self._note_revoked(self._by_id.keys() - told.keys.keys())
-            self._keep({h: key for h, key in self._ring.items() if key.id is None or told.keys.get(key.id) == key.mark})
-        self._confirm(known=told.from_store)
+            return  # the store was read meanwhile, perhaps later than the other frontend read it
+        if answer.from_store:
+            self._record_revoked(self._by_id.keys() - answer.keys.keys())
+            self._keep(
+                {h: key for h, key in self._ring.items() if key.id is None or answer.keys.get(key.id) == key.mark}
+            )
+        self._confirm(known=answer.from_store)
 
     async def _read_ring(self) -> Mapping[str, ApiKey]:
-        """Again where a key changed meanwhile: what was read may be older than that."""
+        """Reads again if a key changed meanwhile: the result may be older than the change."""
         while True:
             before = self._changes
             keys = await self._source.read_ring()
             if before == self._changes:
                 return keys
 
-    def _take(self, changed: ApiKey) -> None:
-        """Revoked or limited through this process: so from now on, not from the next refresh."""
+    def _apply(self, changed: ApiKey) -> None:
+        """A key was revoked or limited through this process: this applies now, not from the next refresh."""
         self._changes += 1
         others = {key_hash: key for key_hash, key in self._ring.items() if key.id != changed.id}
         if changed.revoked_at is None:
-            own = lane_key(changed)
+            own = client_key(changed)
             others |= {key_hash: own for key_hash, key in self._ring.items() if key.id == changed.id}
         else:
-            self._note_revoked([changed.id])
+            self._record_revoked([changed.id])
         self._keep(others)
 
     def drop(self, revoked: Sequence[str]) -> None:
-        """Another frontend knows these to be revoked. The store may be away for both of us."""
+        """Another frontend knows that these are revoked. Neither of the two may reach the store."""
         known = {*revoked} & {*self._by_id}
         if known:
             self._changes += 1
-            self._note_revoked(known)
+            self._record_revoked(known)
             self._keep({key_hash: key for key_hash, key in self._ring.items() if key.id not in known})
 
-    def _keep(self, ring: dict[str, LaneKey]) -> None:
+    def _keep(self, ring: dict[str, ClientKey]) -> None:
         self._ring = ring
         self._by_id = {key.id: key for key in ring.values() if key.id is not None}
         self._seen = {}
 
-    def _note_revoked(self, ids: Iterable[str]) -> None:
+    def _record_revoked(self, ids: Iterable[str]) -> None:
         self._revoked |= dict.fromkeys(ids, self._loop.time() + GRACE_S)
 
     def _revoked_lately(self) -> list[str]:
-        """As long as any frontend may honour a key from memory."""
+        """The revoked keys that another frontend may still accept from memory."""
         now_s = self._loop.time()
         self._revoked = {key_id: until_s for key_id, until_s in self._revoked.items() if until_s > now_s}
-        return sorted(self._revoked, key=self._revoked.__getitem__)[-REVOKED_MOST:]
+        return sorted(self._revoked, key=self._revoked.__getitem__)[-REVOKED_MAX:]
 
     async def follow(self) -> None:
         failing = False
@@ -264,4 +268,4 @@ class StoredKeys:
                     log.warning("keys.refresh_failed", error=str(error))
                 failing = True
                 await self._ask_peers()
-            await wait_or_timeout(self._poked, within_s=REFRESH_EVERY_S)
+            await wait_or_timeout(self._changed, within_s=REFRESH_EVERY_S)

@@ -1,25 +1,28 @@
-"""How much, and how long."""
+"""The gateway's limits on requests."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneLimits:
+class GatewayLimits:
     body_bytes: int = 32 << 20
     bodies_bytes: int = 1 << 30
-    """Of all requests together."""
+    """Of all request bodies together that are being received."""
     per_replica: int = 512
-    """Open requests at one replica, on all frontends, where its own capacity is not known."""
+    """Open requests at one replica, on all frontends, if its own capacity is unknown."""
     queue: int = 1000
-    """Requests in line for one model."""
+    """Requests that may wait for one model."""
     queue_wait_s: float = 60.0
     load_wait_s: float = 60.0
     silence_s: float = 600.0
-    """How long a replica may send nothing."""
+    """How long a replica may send nothing before the request fails."""
     probe_after_s: float = 10.0
-    """How long until a silent replica is asked for a sign of life."""
-    lifeless_s: float = 60.0
-    """How long a replica that gives none keeps the answers it has begun. It may only be very busy."""
+    """How long a replica may send nothing before it is probed."""
+    probe_within_s: float = 3.0
+    probe_every_s: float = 1.0
+    """How long after a failed probe the next one follows."""
+    unresponsive_s: float = 60.0
+    """How long a replica may fail its probes before answers that it has begun are broken off. It may just be busy."""
     body_within_s: float = 120.0
     show_node: bool = False
-    """To everyone; Corral's own clients are told anyway."""
+    """Whether every client gets the node headers. Corral's own clients always do."""

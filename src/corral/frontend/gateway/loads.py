@@ -1,13 +1,13 @@
-"""Asking for a model that no replica serves yet."""
+"""Loading a model that no replica serves yet: what the gateway asks of the cluster, and what clients are answered."""
 
 from typing import Protocol
 
 from corral.core.errors import Unavailable
-from corral.core.replicas.load_jobs import LoadProgress
+from corral.core.replicas.load_jobs import LoadProgress, LoadState, retry_after_s
 
 
 class ModelLoading(Unavailable):
-    """Not yet; it goes on by itself."""
+    """The load is in progress and continues without the request."""
 
     code = "model_loading"
 
@@ -18,7 +18,7 @@ class ModelLoading(Unavailable):
 
 
 class LoadFailed(Unavailable):
-    """The load ended without a replica; the text is the real cause."""
+    """The load ended without a replica. The message is the cause."""
 
     code = "model_load_failed"
 
@@ -27,16 +27,55 @@ class Loads(Protocol):
     async def ensure(self, model: str, *, within_s: float) -> None:
         """Returns when at least one replica of `model` can be routed to.
 
-        Raises ModelLoading when that takes longer than `within_s`, and LoadFailed with the cause. A caller that is
-        cancelled stops nothing: others may wait for the same load."""
+        Raises ModelLoading when that takes longer than `within_s`, and LoadFailed with the cause. Cancelling the call
+        does not stop the load: others may wait for it."""
         ...
 
 
-class NoLoads:
-    """For a frontend that cannot load: what is cold stays cold, and says so."""
+class LoadResult(Protocol):
+    @property
+    def cause(self) -> str | None:
+        """Why the load failed; None when there is a replica to send requests to."""
+        ...
+
+    @property
+    def progress(self) -> LoadProgress | None:
+        """The progress of a load that is still running; None when it is over."""
+        ...
+
+
+class LoadService(Protocol):
+    """The cluster's loads. The gateway does not import the controller that runs them."""
+
+    async def ask(self, model: str, *, within_s: float) -> LoadResult: ...
+
+
+class OnDemandLoads:
+    """Turns the result of a load into the error that a waiting request is answered with."""
+
+    def __init__(self, service: LoadService) -> None:
+        self._service = service
 
     async def ensure(self, model: str, *, within_s: float) -> None:
-        raise LoadFailed(
-            f"no machine serves {model!r} now, and this frontend cannot load it."
-            " Look at `corral nodes list` for machines that are healthy and approved."
-        )
+        result = await self._service.ask(model, within_s=within_s)
+        if result.progress is not None:
+            raise ModelLoading(
+                f"{model} is being loaded: {describe(result.progress)}",
+                loading=result.progress,
+                retry_after_s=retry_after_s(result.progress, waited_s=within_s),
+            )
+        if result.cause is not None:
+            raise LoadFailed(f"{model} could not be loaded: {result.cause}")
+
+
+def describe(progress: LoadProgress) -> str:
+    where = f" on {progress.node}" if progress.node else ""
+    reason = f" ({progress.reason})" if progress.reason else ""
+    share = f", {progress.percent:.0f} %" if progress.total_bytes else ""
+    return f"{progress.state.value}{where}{_current_file(progress)}{share}{reason}"
+
+
+def _current_file(progress: LoadProgress) -> str:
+    if progress.state is not LoadState.STAGING or progress.total_files < 2 or not progress.file_index:
+        return ""
+    return f", file {progress.file_index} of {progress.total_files}"

@@ -1,20 +1,20 @@
-"""`/v1/models`: what a key may use, by name and by alias."""
+"""`/v1/models`: the models that a key may use, by name and by alias."""
 
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
 from corral.core.errors import InvalidInput
-from corral.frontend.gateway.answers import Refusal
-from corral.frontend.gateway.endpoints import MODELS
-from corral.frontend.gateway.keys import LaneKey
+from corral.frontend.gateway.endpoints import ServedModel
+from corral.frontend.gateway.error_responses import ErrorResponse
+from corral.frontend.gateway.keys import ClientKey
 from corral.frontend.gateway.route_table import RouteTable
-from corral.frontend.gateway.targets import ServedModel
+
+MODELS = b"/v1/models"
 
 
-def tell_models(table: RouteTable, key: LaneKey, method: bytes, path: bytes) -> bytes:
-    if path != MODELS and not path.startswith(MODELS + b"/"):
-        raise Refusal(404, f"there is nothing at {path.decode('latin-1')}", code="unknown_url")
+def list_models(table: RouteTable, key: ClientKey, method: bytes, path: bytes) -> bytes:
+    """The answer to `path`, which is that of the list or of one model."""
     if method not in (b"GET", b"HEAD"):
         raise wrong_method(method, right="GET")
     if path in (MODELS, MODELS + b"/"):
@@ -27,22 +27,22 @@ def tell_models(table: RouteTable, key: LaneKey, method: bytes, path: bytes) -> 
     return msgspec.json.encode(_model(name, found))
 
 
-def unknown_model(table: RouteTable, key: LaneKey, name: str) -> Refusal:
+def unknown_model(table: RouteTable, key: ClientKey, name: str) -> ErrorResponse:
     if not name:
-        return Refusal(400, "the request names no `model`", code="missing_model", param="model")
+        return ErrorResponse(400, "the request has no `model`", code="missing_model", param="model")
     near = table.near(name, allowed=key.models)
-    hint = f" Did you mean {' or '.join(near)}?" if near else " GET /v1/models lists those you may use."
-    message = f"there is no model {name[:200]!r}, or this key may not use it.{hint}"
-    return Refusal(404, message, code="model_not_found", param="model")
+    hint = f" Did you mean {' or '.join(near)}?" if near else " GET /v1/models lists the models you may use."
+    message = f"model {name[:200]!r} does not exist, or this key may not use it.{hint}"
+    return ErrorResponse(404, message, code="model_not_found", param="model")
 
 
-def wrong_method(method: bytes, *, right: str) -> Refusal:
-    message = f"{method.decode('latin-1')} is not possible here"
-    return Refusal(405, message, code="method_not_allowed", allow=right)
+def wrong_method(method: bytes, *, right: str) -> ErrorResponse:
+    message = f"method {method.decode('latin-1')} is not allowed here; use {right}"
+    return ErrorResponse(405, message, code="method_not_allowed", allow=right)
 
 
 def _model(name: str, served: ServedModel) -> dict[str, object]:
-    """`root`: the model that an alias stands for."""
+    """`root`: the model that an alias refers to."""
     created_s = served.route.created_at_ms // 1000
     found: dict[str, object] = {"id": name, "object": "model", "created": created_s, "owned_by": "corral"}
     return found if name == served.name else {**found, "root": served.name}
@@ -52,4 +52,4 @@ def _unquote(path: bytes) -> str:
     try:
         return unquote_to_bytes(path).decode()
     except UnicodeDecodeError:
-        raise InvalidInput("the name of the model is not UTF-8") from None
+        raise InvalidInput("the model name in the path is not UTF-8") from None

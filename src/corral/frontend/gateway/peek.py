@@ -1,4 +1,4 @@
-"""Reads from a body what routing needs, and leaves the rest alone."""
+"""Reads from a request body only what routing needs."""
 
 import re
 
@@ -16,30 +16,30 @@ _decode = msgspec.json.Decoder(Peek).decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _BOUNDARY = re.compile(rb'boundary="?([^";,\s]{1,200})"?', re.IGNORECASE)
 _NAME = re.compile(rb'content-disposition:[^\r\n]*[;\s]name="([^"\r\n]*)"', re.IGNORECASE)
-PART_HEAD_MOST_BYTES = 2048
-FIELD_MOST_BYTES = 1024
-PARTS_MOST = 64
+PART_HEAD_MAX_BYTES = 2048
+FIELD_MAX_BYTES = 1024
+PARTS_MAX = 64
 
 
 def peek_json(body: bytes) -> Peek:
     try:
         return _decode(body)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the request is not right: {error}") from None
+        raise InvalidInput(f"invalid request: {error}") from None
     except msgspec.DecodeError as error:
-        raise InvalidInput(f"the body is not JSON: {error}") from None
+        raise InvalidInput(f"the request body is not valid JSON: {error}") from None
     except UnicodeDecodeError:
         raise _not_utf8() from None
     except RecursionError:
-        raise InvalidInput("the body is nested too deeply") from None
+        raise InvalidInput("the request body is nested too deeply") from None
 
 
 def _not_utf8() -> InvalidInput:
-    return InvalidInput("the body is not JSON: it holds text that is not UTF-8")
+    return InvalidInput("the request body is not valid JSON: it contains text that is not UTF-8")
 
 
 def rename_model(body: bytes, model: str) -> bytes:
-    """The same request under the model's own name; every other field keeps its bytes."""
+    """The same request with another model name. Every other field keeps its bytes."""
     try:
         fields = _decode_raw(body)
     except UnicodeDecodeError:
@@ -50,7 +50,7 @@ def rename_model(body: bytes, model: str) -> bytes:
 
 def peek_multipart(body: bytes, content_type: bytes) -> Peek:
     fields = {
-        name: body[start:end] for name, start, end in _parts(body, content_type) if end - start <= FIELD_MOST_BYTES
+        name: body[start:end] for name, start, end in _parts(body, content_type) if end - start <= FIELD_MAX_BYTES
     }
     try:
         model = fields.get(b"model", b"").decode()
@@ -67,25 +67,25 @@ def rename_model_in_form(body: bytes, content_type: bytes, model: str) -> bytes:
 
 
 def _parts(body: bytes, content_type: bytes) -> list[tuple[bytes, int, int]]:
-    """Name, and where its content starts and ends, for each part of a form."""
+    """The parts of a form: the name, and where the content starts and ends."""
     found = _BOUNDARY.search(content_type)
     if found is None:
-        raise InvalidInput("the content type `multipart/form-data` names no boundary")
+        raise InvalidInput("the content type `multipart/form-data` has no boundary")
     mark = b"--" + found[1]
     parts: list[tuple[bytes, int, int]] = []
     at = body.find(mark)
-    while at >= 0 and len(parts) < PARTS_MOST:
+    while at >= 0 and len(parts) < PARTS_MAX:
         head = at + len(mark)
         following = body.find(b"\r\n" + mark, head)
         if following < 0:
             break
-        content = body.find(b"\r\n\r\n", head, min(following, head + PART_HEAD_MOST_BYTES) + 4)
+        content = body.find(b"\r\n\r\n", head, min(following, head + PART_HEAD_MAX_BYTES) + 4)
         if content < 0 or content + 4 > following + 2:
-            raise InvalidInput("a part of the form has no headers, or too long ones")
+            raise InvalidInput("a part of the form has no headers, or its headers are too long")
         name = _NAME.search(body, head, content)
         if name is not None:
             parts.append((name[1], content + 4, max(content + 4, following)))
         at = following + 2
     if not parts:
-        raise InvalidInput("the body is not the form that its content type says")
+        raise InvalidInput("the request body is not a form of its content type")
     return parts

@@ -1,45 +1,46 @@
-"""An answer on its way to the client: held while another replica could still give it, passed on, ended or broken off.
+"""Writes answers to clients: a replica's answer, held as long as another replica could still give it, and our own.
 
-Whole chunks of a stream do not come here: they are relayed as they came."""
+Whole chunks of a stream bypass this module: `ChunkRelay` forwards them unchanged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
 from typing import Protocol
 
-from corral.frontend.gateway.answers import STATUS_LINES
-from corral.frontend.gateway.token_usage import Said, cut_usage, stream_usage
+from corral.frontend.gateway.token_usage import ReportedUsage, cut_usage, stream_usage
 from corral.frontend.gateway.upstream.calls import ChunkRelay, Headers
 
-# JSON answers up to this size are held until they are whole: then a replica that dies in the middle costs nothing.
-HOLD_MOST_BYTES = 4 << 20
-_PASSED_ON = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after"})
+STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+# JSON answers up to this size are held until they are complete, so that another replica can take over until then.
+HOLD_MAX_BYTES = 4 << 20
+_RELAYED = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after"})
 _END = b"0\r\n\r\n"
 
 
-class Client(Protocol):
-    """The connection the request came on."""
+class ClientConnection(Protocol):
+    """The connection that the request came on."""
 
     write: Callable[[bytes], None]
     is_known: bool
-    """It has shown a key that is good here."""
+    """Whether the client has presented a valid key."""
 
     def done(self, *, keep: bool) -> None:
-        """The answer is complete; the next request may come."""
+        """The answer is complete. `keep`: the connection may be used for another request."""
         ...
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """The answer cannot be completed: the client must see the connection end."""
         ...
 
     @property
     def is_slow(self) -> bool:
-        """It does not read what it was sent."""
+        """Whether the client reads more slowly than it is sent to."""
         ...
 
     def address(self) -> str: ...
 
 
 class ReplyHead:
-    """What of a replica's head reaches clients."""
+    """The part of a replica's head that reaches clients."""
 
     __slots__ = ("content_type", "length", "lines")
 
@@ -53,7 +54,7 @@ class ReplyHead:
                 self.content_type = value
             elif name == b"content-length":
                 self.length = value
-            elif name in _PASSED_ON:
+            elif name in _RELAYED:
                 lines += b"%b: %b\r\n" % (name, value)
         self.lines = b"%bcontent-type: %b\r\n" % (lines, self.content_type)
 
@@ -70,15 +71,17 @@ class Reply:
     _held: list[bytes] | None = None
     _held_bytes = 0
     relay: ChunkRelay | None = None
-    """Of a stream of events."""
-    _said = b""
-    """The part of a whole answer that tells its usage."""
+    """For a stream of events."""
+    _usage_text = b""
+    """The part of a complete answer that holds its token usage."""
     opened = False
-    """Bytes have reached the client: no other replica can take over."""
+    """Whether bytes have reached the client. Then no other replica can take over."""
     is_chunked = False
     _has_moved = False
 
-    def __init__(self, client: Client, head: ReplyHead, more: bytes, *, http11: bool, keep_alive: bool) -> None:
+    def __init__(
+        self, client: ClientConnection, head: ReplyHead, more: bytes, *, http11: bool, keep_alive: bool
+    ) -> None:
         """`more`: further header lines."""
         self._client = client
         self._write = client.write
@@ -113,7 +116,7 @@ class Reply:
             self._write(opening + data)
 
     def take_moved(self) -> bool:
-        """Whether something came since this was last asked."""
+        """Whether data arrived since the last call."""
         has_moved, self._has_moved = self._has_moved, False
         return (self.relay is not None and self.relay.take_moved()) or has_moved
 
@@ -121,7 +124,7 @@ class Reply:
         if not last:
             held.append(data)
             self._held_bytes += len(data)
-            if self._held_bytes > HOLD_MOST_BYTES:
+            if self._held_bytes > HOLD_MAX_BYTES:
                 self._held = None
                 self.put(b"".join(held), last=False)
             return
@@ -130,7 +133,7 @@ class Reply:
             data = b"".join(held)
         closing = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
         self._write(b"%bcontent-length: %d%b%b" % (self._head, len(data), closing, data))
-        self._said = cut_usage(data)
+        self._usage_text = cut_usage(data)
 
     def _open(self) -> bytes:
         self.opened = True
@@ -148,7 +151,7 @@ class Reply:
         return self._head + framing + closing
 
     def break_off(self, event: bytes) -> bool:
-        """Ends a stream of events with this one. False: only the end of the connection can tell the client."""
+        """Ends a stream of events with `event`. False: only closing the connection shows the failure."""
         if not self.is_events or (self._http11 and not self.is_chunked):
             return False
         if self.relay is not None:
@@ -157,11 +160,24 @@ class Reply:
         return True
 
     def drop(self) -> None:
-        """The client is gone."""
+        """Discards what was not written yet: the client is gone."""
         if self.relay is not None:
             self.relay.drop()
 
-    def usage(self, *, whole: bool) -> Said:
+    def usage(self, *, complete: bool) -> ReportedUsage:
         if self.relay is None:
-            return self._said
-        return stream_usage(self.relay, chunked=self.is_chunked, whole=whole)
+            return self._usage_text
+        return stream_usage(self.relay, chunked=self.is_chunked, complete=complete)
+
+
+def encode_response(status: int, headers: Iterable[bytes], body: bytes, *, close: bool) -> bytes:
+    """An answer of the gateway itself."""
+    return b"".join(
+        (
+            STATUS_LINES[status],
+            *headers,
+            b"content-length: %d\r\n" % len(body),
+            b"connection: close\r\n\r\n" if close else b"\r\n",
+            body,
+        )
+    )

@@ -1,75 +1,86 @@
-"""The route table in memory. It follows the store: a hint says when to look, a look each half second misses nothing."""
+"""The route table in memory. It follows the store: notifications make it current soon, and a read each half second
+makes up for lost ones."""
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import structlog
 
 from corral.core.errors import CorralError, Unavailable
 from corral.core.replicas.routing import RouteReplica, RouteSnapshot
 from corral.core.suggestions import near_names
-from corral.frontend.gateway.ports import RouteSource
-from corral.frontend.gateway.targets import Endpoint, ServedModel
+from corral.frontend.gateway.endpoints import Endpoint, ServedModel
 from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
-LOOK_EVERY_S = 0.5
-LOOK_WITHIN_S = 10.0
+READ_EVERY_S = 0.5
+READ_WITHIN_S = 10.0
+
+
+class RouteSource(Protocol):
+    """Where the routes are stored."""
+
+    async def read_version(self) -> int:
+        """Grows with every change of models, replicas or nodes that affects routing."""
+        ...
+
+    async def read_routes(self) -> RouteSnapshot: ...
 
 
 class RouteTable:
-    def __init__(self, source: RouteSource, *, make_target: Callable[[ServedModel, RouteReplica], Endpoint]) -> None:
+    def __init__(self, source: RouteSource, *, make_endpoint: Callable[[ServedModel, RouteReplica], Endpoint]) -> None:
         self._source = source
-        self._make_target = make_target
+        self._make_endpoint = make_endpoint
         self.by_name: dict[str, ServedModel] = {}
         self._models: dict[str, ServedModel] = {}
-        self._poked = asyncio.Event()
+        self._notified = asyncio.Event()
         self._changed = asyncio.Event()
         self._failing = False
-        self._looking = asyncio.Lock()
-        self._looks = self._answered = 0
+        self._reading = asyncio.Lock()
+        self._reads = self._finished = 0
         self.version = -1
         self.on_change: Callable[[], None] = lambda: None
 
     def find(self, name: str) -> ServedModel | None:
-        """By its name or an alias."""
+        """Finds a model by its name or an alias."""
         return self.by_name.get(name)
 
     def models(self) -> Iterable[ServedModel]:
         return self._models.values()
 
-    def targets(self) -> Iterable[Endpoint]:
-        return (target for served in self._models.values() for target in served.targets)
+    def endpoints(self) -> Iterable[Endpoint]:
+        return (endpoint for served in self._models.values() for endpoint in served.endpoints)
 
     def near(self, name: str, *, allowed: frozenset[str] | None) -> list[str]:
         known = [name for name, served in self.by_name.items() if allowed is None or served.name in allowed]
         return near_names(name, known)
 
     def notify(self) -> None:
-        self._poked.set()
+        self._notified.set()
 
     async def wait_for_change(self) -> None:
         await self._changed.wait()
 
     def apply(self, snapshot: RouteSnapshot) -> None:
-        """What is not in the snapshot gets no more traffic from the next pick on; open requests go on."""
-        kept = {_identity(target.replica): target for target in self.targets()}
+        """A replica that is not in the snapshot gets no further requests. Its open requests continue."""
+        kept = {_identity(endpoint.replica): endpoint for endpoint in self.endpoints()}
         models: dict[str, ServedModel] = {}
         for route in snapshot.routes:
             served = self._models.get(route.model) or ServedModel(route)
             served.follow(route)
-            served.targets = []
+            served.endpoints = []
             for replica in route.replicas:
-                target = kept.pop(_identity(replica), None) or self._make_target(served, replica)
-                target.replica = replica
-                served.targets.append(target)
+                endpoint = kept.pop(_identity(replica), None) or self._make_endpoint(served, replica)
+                endpoint.replica = replica
+                served.endpoints.append(endpoint)
             models[route.model] = served
         for name, served in self._models.items():
             if name not in models:
-                served.targets = []
-        for target in kept.values():
-            target.link.close()
+                served.endpoints = []
+        for endpoint in kept.values():
+            endpoint.link.close()
         self._models = models
         aliases = {alias: served for served in models.values() for alias in served.route.aliases}
         self.by_name = {**aliases, **models}
@@ -80,41 +91,41 @@ class RouteTable:
 
     async def follow(self) -> None:
         while True:
-            await wait_or_timeout(self._poked, within_s=LOOK_EVERY_S)
-            await self._look()
+            await wait_or_timeout(self._notified, within_s=READ_EVERY_S)
+            await self._read()
 
-    async def _look(self) -> None:
-        """A store that does not answer changes nothing: replicas serve on."""
+    async def _read(self) -> None:
+        """While the store does not answer, the table stays as it is: replicas keep serving."""
         try:
             await self.catch_up()
         except CorralError as error:
             if not self._failing:
-                log.warning("routes.look_failed", error=str(error))
+                log.warning("routes.read_failed", error=str(error))
             self._failing = True
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(READ_EVERY_S)
         else:
             self._failing = False
 
     async def catch_up(self) -> None:
-        """What was true when this was called is known when it returns; those who ask meanwhile share one look.
+        """Makes the table at least as new as the store was when this was called. Concurrent calls share one read.
 
-        One at a time, or what was read earlier could be applied later."""
-        before = self._looks
+        One read at a time: otherwise an older result could be applied after a newer one."""
+        before = self._reads
         try:
-            async with asyncio.timeout(LOOK_WITHIN_S), self._looking:
-                if self._answered > before:
+            async with asyncio.timeout(READ_WITHIN_S), self._reading:
+                if self._finished > before:
                     return
-                self._looks += 1
+                self._reads += 1
                 if await self._source.read_version() != self.version:
                     self.apply(await self._source.read_routes())
                     log.info("routes.changed", version=self.version, models=len(self._models))
-                self._answered = self._looks
+                self._finished = self._reads
         except TimeoutError:
-            raise Unavailable(f"the store did not tell the routes within {LOOK_WITHIN_S:g} s") from None
+            raise Unavailable(f"the store did not return the routes within {READ_WITHIN_S:g} s") from None
 
 
 def _identity(replica: RouteReplica) -> tuple[object, ...]:
-    """Equal for one and the same process with the same limits. It may come to serve another revision as it is."""
+    """Equal for the same process with the same limits, whichever revision of the model it serves."""
     return (
         replica.id, replica.address, replica.protocol, replica.token, replica.generation, replica.capacity,
         replica.node_name,

@@ -1,5 +1,5 @@
-"""A model whose backend does not have what it was asked for: told in our words, since the backend's name neither the
-model nor a way on."""
+"""Errors for a model whose backend does not have the requested endpoint. The backend's own message names neither the
+model nor what to do."""
 
 import re
 from collections.abc import Callable
@@ -7,38 +7,37 @@ from typing import Any
 
 import msgspec
 
-from corral.frontend.gateway.answers import STATUS_LINES, Refusal
-from corral.frontend.gateway.reply import Client, Reply, ReplyHead
+from corral.frontend.gateway.client_protocol import ClientProtocol
+from corral.frontend.gateway.error_responses import ErrorResponse
+from corral.frontend.gateway.reply import STATUS_LINES, ClientConnection, Reply, ReplyHead
 from corral.system.json import decode_json
 
-STATUSES = frozenset({404, 405, 501})
-"""With these servers say that there is nothing at a path."""
-# What says no more than its status. A 404 that tells of something (a response that is not kept) is passed on as it is.
+# Messages that say no more than the status. A 404 with another message (a stored response was not found) is relayed.
 _SAYS_NOTHING = re.compile(
     r"(\d{3})?[\s:]*((the |requested |this )*(file|page|path|url|route|resource|endpoint))?( was)?\s*"
     r"(not found|method not allowed|not implemented)?[\s.!]*",
     re.IGNORECASE,
 )
-_SAID_MOST_CHARS = 300
+_MESSAGE_MAX_CHARS = 300
 
 
-def lacking(model: str, path: str, said: str = "") -> Refusal:
+def unsupported(model: str, path: str, backend_message: str = "") -> ErrorResponse:
     message = (
-        f"{model!r} cannot be asked at {path}: its backend does not have that. Ask a model whose backend does; the"
-        " column USE of `corral models list` tells what models are for."
+        f"{model!r} does not support {path}: its backend has no such endpoint. Use a model that supports it; the column"
+        " USE of `corral models list` shows what each model is for."
     )
-    if said:
-        message += f" The backend says: {said}"
-    return Refusal(404, message, code="endpoint_not_supported", param="model")
+    if backend_message:
+        message += f" The backend's message: {backend_message}"
+    return ErrorResponse(404, message, code="endpoint_not_supported", param="model")
 
 
-def explain_lack(model: str, path: str, status: int, body: bytes) -> Refusal | None:
-    """Where an answer with one of the statuses is about the path. 501 always is."""
-    said = _message(body).strip()[:_SAID_MOST_CHARS]
-    is_plain = _SAYS_NOTHING.fullmatch(said) is not None
+def explain_unsupported(model: str, path: str, status: int, body: bytes) -> ErrorResponse | None:
+    """None when the answer is about something other than the path. Status 501 is always about the path."""
+    message = _message(body).strip()[:_MESSAGE_MAX_CHARS]
+    is_plain = _SAYS_NOTHING.fullmatch(message) is not None
     if status != 501 and not is_plain:
         return None
-    return lacking(model, path, "" if is_plain else said)
+    return unsupported(model, path, "" if is_plain else message)
 
 
 def _message(body: bytes) -> str:
@@ -53,29 +52,30 @@ def _message(body: bytes) -> str:
     return found if isinstance(found, str) else ""
 
 
-class LackingReply(Reply):
-    """Held until it is whole, whatever it is; then it is known what it says."""
+class UnsupportedReply(Reply):
+    """Holds any answer until it is complete, because only then is it known what it says."""
 
     def __init__(
         self,
-        client: Client,
+        client: ClientConnection,
         head: ReplyHead,
         more: bytes,
         *,
         http11: bool,
         keep_alive: bool,
-        explain: Callable[[bytes], Refusal | None],
+        protocol: ClientProtocol,
+        explain: Callable[[bytes], ErrorResponse | None],
     ) -> None:
         super().__init__(client, head, more, http11=http11, keep_alive=keep_alive)
-        self._more, self._explain = more, explain
+        self._more, self._protocol, self._explain = more, protocol, explain
         self._held = []
 
     def _hold(self, held: list[bytes], data: bytes, *, last: bool) -> None:
         if last:
             data = b"".join((*held, data))
             held.clear()
-            refusal = self._explain(data)
-            if refusal is not None:
-                data = refusal.body()
-                self._head = b"".join((STATUS_LINES[refusal.status], *refusal.headers(), self._more))
+            error = self._explain(data)
+            if error is not None:
+                data = self._protocol.error_body(error)
+                self._head = b"".join((STATUS_LINES[error.status], *error.headers(), self._more))
         super()._hold(held, data, last=last)

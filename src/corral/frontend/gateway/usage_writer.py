@@ -1,4 +1,4 @@
-"""Counts requests and tokens in memory and writes them in batches: the warm path never waits for the store."""
+"""Counts requests and tokens in memory and writes them in batches, so that no request waits for the store."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ PRUNE_EVERY_S = 6 * 3600.0
 
 
 class UsageCounter:
-    """The lane's UsageSink. `run` writes; what is left at a stop is written by `finish`."""
+    """Adds up usage. `run` writes the sums; `finish` writes the rest at a stop."""
 
     def __init__(self, store: UsageStore, *, writer: str) -> None:
         """`writer`: unique to this run of this process."""
@@ -23,11 +23,12 @@ class UsageCounter:
         self._batch = 0
         self._open: dict[UsageKey, Used] = {}
         self._sending: dict[UsageKey, Used] = {}
-        """A batch whose writing failed or is unknown. It is sent again as it is, under its number."""
+        """A batch whose write failed or has an unknown outcome. It is repeated unchanged, under the same number."""
 
     def count(
         self, *, key_id: str | None, model: str, node_id: str, requests: int = 1, tokens_in: int, tokens_out: int
     ) -> None:
+        """Adds answered requests. It never waits: the gateway calls it while it serves."""
         key = UsageKey(key_id or "", model, node_id)
         self._open[key] = self._open.get(key, Used()) + Used(requests, tokens_in, tokens_out)
 
@@ -54,17 +55,17 @@ class UsageCounter:
         self._sending = {}
 
     async def _write_each(self) -> None:
-        """The store refuses the batch for what one of its counts says: that one is dropped. Each is a batch of its
-        own, so that a failure on the way repeats none."""
+        """The store rejects the batch because one of its counts is invalid. Each count becomes its own batch, so that
+        only the invalid one is dropped and a failure in between repeats none."""
         while self._sending:
             key, used = next(iter(self._sending.items()))
             self._batch += 1
             try:
                 await self._store.add(self._writer, self._batch, {key: used})
             except InvalidInput as error:
-                log.warning("usage.refused", model=key.model, node=key.node_id, error=str(error))
+                log.warning("usage.rejected", model=key.model, node=key.node_id, error=str(error))
             except BaseException:
-                # Only this one is unknown; it is repeated under its number, the others follow as a batch of theirs.
+                # Only this count is uncertain: it is repeated under its number. The others become a new batch.
                 rest = {other: count for other, count in self._sending.items() if other != key}
                 self._open = {**rest, **{k: self._open[k] + rest.get(k, Used()) for k in self._open}}
                 self._sending = {key: used}
@@ -77,4 +78,4 @@ class UsageCounter:
             await self.write()
         except CorralError as error:
             lost = sum((used.requests for used in (*self._sending.values(), *self._open.values())), 0)
-            log.warning("usage.not_written", requests=lost, error=str(error))
+            log.warning("usage.write_failed", requests=lost, error=str(error))

@@ -1,4 +1,4 @@
-"""The lane of a frontend and all that feeds it, put together."""
+"""The gateway of a frontend and all that feeds it, put together."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from corral.frontend.gateway.drivers import Driver
 from corral.frontend.gateway.gateway import Gateway
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.gateway.keys import StoredKeys
-from corral.frontend.gateway.limits import LaneLimits
+from corral.frontend.gateway.limits import GatewayLimits
 from corral.frontend.gateway.loads import Loads
-from corral.frontend.gateway.metrics import Meters
-from corral.frontend.gateway.ports import UsageSink
-from corral.frontend.gateway.traffic import FleetPulse
+from corral.frontend.gateway.metrics import GatewayMetrics
+from corral.frontend.gateway.traffic import FleetTraffic
 from corral.frontend.gateway.upstream.upstream import HttpUpstream
+from corral.frontend.gateway.usage_writer import UsageCounter
 from corral.frontend.http.proxies import TrustedProxies
 from corral.roles.frontend.key_peers import KeyPeers
 from corral.roles.frontend.multi_process import ProcessSlot
@@ -39,8 +39,8 @@ MEMORY_EVERY_S = 30.0
 REMEMBERED_WITHIN_S = 2.0
 
 
-def _limits(settings: FrontendSettings) -> LaneLimits:
-    return LaneLimits(
+def _limits(settings: FrontendSettings) -> GatewayLimits:
+    return GatewayLimits(
         body_bytes=settings.request_limit_bytes,
         per_replica=settings.requests_per_replica,
         queue=settings.queue_limit,
@@ -67,7 +67,7 @@ class GatewayWiring:
         disk: Disk,
         loads: Loads,
         drivers: Mapping[str, Driver],
-        usage: UsageSink,
+        usage: UsageCounter,
         registry: MetricRegistry,
         clock: Clock,
         ids: Ids,
@@ -83,12 +83,12 @@ class GatewayWiring:
         self._keys = StoredKeys(stores.access, gate, auth=me.settings.auth, peers=self._key_peers)
         self._upstream = HttpUpstream()
         self.registry = registry
-        self.lane = Gateway(
+        self.gateway = Gateway(
             keys=self._keys,
             routes=stores.replicas,
             upstream=self._upstream,
             inflight=inflight,
-            meters=Meters(self.registry),
+            metrics=GatewayMetrics(self.registry),
             loads=loads,
             drivers=drivers,
             clock=clock,
@@ -97,9 +97,9 @@ class GatewayWiring:
             usage=usage,
             proxies=TrustedProxies(me.settings.trusted_proxies),
         )
-        self.pulse = FleetPulse(self.lane.meters, self.lane.ledger.fold, frontend=me.id, clock=clock)
+        self.pulse = FleetTraffic(self.gateway.metrics, self.gateway.accounting.fold, frontend=me.id, clock=clock)
         self.loops = {
-            "routes": self.lane.table.follow,
+            "routes": self.gateway.table.follow,
             "keys": self._keys.follow,
             "in flight": self._tell,
             "last used": self._touch,
@@ -112,7 +112,7 @@ class GatewayWiring:
 
     async def __aenter__(self) -> Self:
         await self._opened.enter_async_context(self._upstream)
-        await self._opened.enter_async_context(self.lane)
+        await self._opened.enter_async_context(self.gateway)
         return self
 
     async def __aexit__(
@@ -125,8 +125,8 @@ class GatewayWiring:
         await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
         await self._bus.serve(TRAFFIC, self._on_pulse, concurrency=8)
         await self._bus.serve(EXPLAIN_REQUEST, self._on_why, concurrency=8)
-        await self._key_peers.serve(self._keys.tell, drop=self._keys.drop)
-        await self.lane.table.catch_up()
+        await self._key_peers.serve(self._keys.answer_peer, drop=self._keys.drop)
+        await self.gateway.table.catch_up()
 
     def poke_keys(self) -> None:
         """Some key changed, on this frontend or another."""
@@ -136,7 +136,7 @@ class GatewayWiring:
         return decode_metrics(self._disk.read(self._metrics_dir / place.name("frontend"))) if place.count > 1 else []
 
     def _collect(self) -> list[Metric]:
-        self.lane.ledger.fold()
+        self.gateway.accounting.fold()
         return add_metrics([without_gauges(self._counted_before), self.registry.collect()])
 
     def read_metrics(self) -> str:
@@ -153,21 +153,21 @@ class GatewayWiring:
             await asyncio.sleep(METRICS_EVERY_S)
 
     async def _on_routes(self, _message: BusMessage) -> None:
-        self.lane.table.notify()
+        self.gateway.table.notify()
 
     async def _on_open_requests(self, message: BusMessage) -> None:
-        self._inflight.hear(decode(message.data, OpenRequests))
+        self._inflight.receive(decode(message.data, OpenRequests))
 
     async def _on_pulse(self, message: BusMessage) -> None:
-        self.pulse.hear(decode(message.data, TrafficReport))
+        self.pulse.receive(decode(message.data, TrafficReport))
 
     async def _on_why(self, message: BusMessage) -> bytes | None:
-        note = self.lane.explain(decode(message.data, ExplainRequest).id)
+        note = self.gateway.explain(decode(message.data, ExplainRequest).id)
         return encode(note) if note is not None else None
 
     async def explain(self, request_id: str) -> TracedRequest | None:
         """Why a request went where it went, whichever frontend served it."""
-        note = self.lane.explain(request_id)
+        note = self.gateway.explain(request_id)
         if note is not None:
             return note
         asked = encode(ExplainRequest(request_id))
@@ -180,18 +180,18 @@ class GatewayWiring:
         async def publish(beat: TrafficReport) -> None:
             await self._bus.publish(TRAFFIC, encode(beat))
 
-        await self.pulse.keep_telling(publish)
+        await self.pulse.keep_publishing(publish)
 
     async def _watch_memory(self) -> None:
         while True:
-            self.pulse.note_memory({node.name: memory_use(node) for node in await self._stores.nodes.read_all()})
+            self.pulse.record_memory({node.name: memory_use(node) for node in await self._stores.nodes.read_all()})
             await asyncio.sleep(MEMORY_EVERY_S)
 
     async def _tell(self) -> None:
         async def publish(message: OpenRequests) -> None:
             await self._bus.publish(INFLIGHT, encode(message))
 
-        await self._inflight.keep_telling(publish)
+        await self._inflight.keep_publishing(publish)
 
     async def _touch(self) -> None:
         await self._inflight.keep_touching(self._stores.replicas)

@@ -37,7 +37,7 @@ from corral.frontend.auth.join_tokens import JoinTokens
 from corral.frontend.auth.rules import Authorizer
 from corral.frontend.galleries import Galleries
 from corral.frontend.gateway.in_flight import InFlight
-from corral.frontend.gateway.on_demand import OnDemandLoads
+from corral.frontend.gateway.loads import OnDemandLoads
 from corral.frontend.gateway.usage_writer import UsageCounter
 from corral.frontend.http.event_feed import LiveFeed
 from corral.frontend.http.proxies import TrustedProxies
@@ -300,7 +300,7 @@ class FrontendRole:
                     listener,
                     on_stop=self._stop_answering,
                     websockets=True,
-                    lane=self._serving.lane,
+                    raw_handler=self._serving.gateway,
                     limits=default_limits(
                         connections=settings.connections, connections_per_address=settings.connections_per_address
                     ),
@@ -312,17 +312,17 @@ class FrontendRole:
             await self._leave()
 
     async def _processes_changed(self) -> None:
-        self._serving.lane.table.notify()
+        self._serving.gateway.table.notify()
         await self._replication.changed()
 
     async def _routes_changed(self) -> None:
         """Who changed something here finds it so with the next request."""
-        await self._serving.lane.table.catch_up()
+        await self._serving.gateway.table.catch_up()
         await self._replication.changed()
 
     def _stop_answering(self) -> None:
         self._feed.close()
-        self._serving.lane.stop()
+        self._serving.gateway.stop()
 
     def _note_address(self, path: Path) -> None:
         """Where client commands on this machine find us."""

@@ -1,4 +1,4 @@
-"""The gRPC driver against a backend process that runs."""
+"""The gRPC driver against a running backend process."""
 
 import asyncio
 import base64
@@ -14,7 +14,7 @@ import pytest
 from corral.core.errors import CorralError, InvalidInput, NotFound, Unavailable
 from corral.core.models.config import ModelConfig, config_revision
 from corral.core.replicas.routing import LOCALAI_GRPC, ModelRoute, ReplicaId, RouteReplica
-from corral.frontend.gateway.drivers import LaneRequest
+from corral.frontend.gateway.drivers import DriverRequest
 from corral.frontend.gateway.drivers.localai_grpc import LocalAiGrpc
 from corral.store.serving.models import parse_config_text
 from corral.system import SystemClock, SystemIds
@@ -126,7 +126,7 @@ class Rig:
 
     async def _handle(self, path: str, body: Any, received: Received, replica: RouteReplica, content_type: str) -> None:
         data = body if isinstance(body, bytes) else json.dumps({"model": "tiny", **body}).encode()
-        request = LaneRequest(
+        request = DriverRequest(
             path=path, model="tiny", route=ModelRoute(model="tiny"), stream=b'"stream": true' in data,
             content_type=content_type, body=data,
         )  # fmt: skip
@@ -306,7 +306,7 @@ async def test_a_prompt_is_rendered_where_the_configuration_has_templates(rig: R
     assert not any(event["choices"][0]["delta"].get("content") for event in events)
 
 
-async def test_a_picture_in_a_rendered_prompt_is_what_the_backend_calls_one(rig: Rig) -> None:
+async def test_an_image_in_a_rendered_prompt_uses_the_backends_placeholder(rig: Rig) -> None:
     rig.use(GO)
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     answer = await rig.chat(messages=[{"role": "user", "content": [{"type": "text", "text": "what?"}, picture]}])
@@ -346,8 +346,8 @@ async def test_documents_are_ranked(rig: Rig) -> None:
     ("path", "body", "said"),
     [
         ("/v1/chat/completions", {"messages": []}, "at least one message"),
-        ("/v1/chat/completions", {"messages": "x"}, "not right"),
-        ("/v1/chat/completions", b"{", "not JSON"),
+        ("/v1/chat/completions", {"messages": "x"}, "invalid request"),
+        ("/v1/chat/completions", b"{", "not valid JSON"),
         ("/v1/chat/completions", {**HELLO, "n": 99}, "between 1 and"),
         ("/v1/chat/completions", {**HELLO, "n": 2, "stream": True}, "must be 1 in a stream"),
         ("/v1/chat/completions", {**HELLO, "seed": 1 << 40}, "Seed cannot be"),
@@ -356,7 +356,7 @@ async def test_documents_are_ranked(rig: Rig) -> None:
         (
             "/v1/chat/completions",
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "http://10.0.0.1/x"}]}]},
-            "addresses are not fetched",
+            "other URLs are not supported",
         ),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "refuse"}]}, "the prompt is too long"),
         ("/v1/completions", {"prompt": []}, "must not be empty"),
@@ -364,12 +364,12 @@ async def test_documents_are_ranked(rig: Rig) -> None:
         ("/v1/embeddings", {"input": [["a"]]}, "token numbers"),
         ("/v1/embeddings", {"input": "a", "dimensions": 9}, "3 dimensions"),
         ("/v1/rerank", {"query": "a", "documents": []}, "must not be empty"),
-        ("/v1/responses", {"input": "a"}, "not possible"),
+        ("/v1/responses", {"input": "a"}, "not supported"),
         ("/v1/audio/transcriptions", {}, "form"),
         ("/v1/images/generations", {"prompt": "x", "size": "huge"}, "WIDTHxHEIGHT"),
     ],
 )
-async def test_a_callers_mistake_is_told_and_nothing_is_sent(rig: Rig, path: str, body: Any, said: str) -> None:
+async def test_a_clients_mistake_is_rejected_and_nothing_is_sent(rig: Rig, path: str, body: Any, said: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         await rig.send(path, body)
     assert said in str(refused.value)
@@ -441,7 +441,7 @@ async def test_a_process_without_a_token_of_its_own_is_opened_by_the_shared_one(
     assert received.status == 200
 
 
-async def test_a_model_that_is_no_longer_loaded_is_told(rig: Rig) -> None:
+async def test_a_model_that_is_no_longer_loaded_is_reported(rig: Rig) -> None:
     with pytest.raises(CorralError):
         await rig.chat(messages=[{"role": "user", "content": "unload"}])
     with pytest.raises(WrongProcess, match="no longer loaded"):
@@ -449,7 +449,7 @@ async def test_a_model_that_is_no_longer_loaded_is_told(rig: Rig) -> None:
 
 
 async def test_a_configuration_that_changed_meanwhile_is_not_used(rig: Rig) -> None:
-    with pytest.raises(Unavailable, match="changed or deleted a moment ago"):
+    with pytest.raises(Unavailable, match="was just changed or deleted"):
         await rig.send("/v1/chat/completions", HELLO, replica=replace(rig.replica, revision="old"))
 
 
@@ -463,7 +463,7 @@ async def test_the_configuration_is_read_once_and_the_connection_lasts(rig: Rig)
     assert len(rig.driver._channels) == 1
 
 
-async def test_a_process_that_is_gone_is_another_replicas_chance(rig: Rig, tmp_path: Path) -> None:
+async def test_a_dead_process_raises_unavailable_for_a_retry(rig: Rig, tmp_path: Path) -> None:
     gone = RunningBackend(tmp_path / "gone")
     gone.stop()
     with pytest.raises(BackendGone, match=r"Predict: .* refused") as told:
@@ -471,7 +471,7 @@ async def test_a_process_that_is_gone_is_another_replicas_chance(rig: Rig, tmp_p
     assert gone.address not in str(told.value)
 
 
-async def test_a_machine_far_away_is_not_taken_for_gone(rig: Rig) -> None:
+async def test_a_distant_node_does_not_count_as_unreachable(rig: Rig) -> None:
     line = Proxy(int(rig.backend.address.rpartition(":")[2]))
     line.delay_s = 0.3
     async with line.running():
@@ -480,7 +480,7 @@ async def test_a_machine_far_away_is_not_taken_for_gone(rig: Rig) -> None:
     assert received.status == 200
 
 
-async def test_a_backend_that_cannot_says_so_and_one_that_fails_to_load_too(tmp_path: Path) -> None:
+async def test_unsupported_methods_and_failed_loads_are_distinguished(tmp_path: Path) -> None:
     backend = RunningBackend(tmp_path / "limited", without="Embedding,PredictStream")
     rig = Rig(backend)
     try:
@@ -551,7 +551,7 @@ async def test_speech_becomes_text_in_every_form(media: Rig, tmp_path: Path) -> 
 async def test_text_becomes_speech_and_images(media: Rig, tmp_path: Path) -> None:
     spoken = await media.send("/v1/audio/speech", {"input": "hello", "voice": "ann"})
     assert (spoken.headers["content-type"], spoken.body) == ("audio/wav", b"RIFFann:hello")
-    with pytest.raises(InvalidInput, match="made audio/wav"):
+    with pytest.raises(InvalidInput, match="produced audio/wav"):
         await media.send("/v1/audio/speech", {"input": "hello", "response_format": "mp3"})
     with pytest.raises(BackendFailed, match="no such voice"):
         await media.send("/v1/audio/speech", {"input": "fail"})
@@ -565,7 +565,7 @@ async def test_text_becomes_speech_and_images(media: Rig, tmp_path: Path) -> Non
     assert not files_left(tmp_path)
 
 
-async def test_sound_is_streamed_both_ways(media: Rig) -> None:
+async def test_audio_is_streamed_in_both_directions(media: Rig) -> None:
     heard = await media.send("/v1/audio/transcriptions", form(model="tiny", stream="true"), content_type=FORM)
     assert heard.events() == [
         {"type": "transcript.text.delta", "delta": "sp\u00f6ken "},

@@ -1,4 +1,4 @@
-"""Tool calls in a model's own words."""
+"""Tool calls that are found in a model's text."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import pytest
 
 from corral.core.errors import InvalidInput
 from corral.core.models.config import parse_model_config
-from corral.frontend.gateway.drivers.tool_calls import Found, find_tool_calls
+from corral.frontend.gateway.drivers.tool_calls import FoundCalls, find_tool_calls
 
 
 def call(index: int, name: str, arguments: str) -> dict[str, Any]:
     return {"id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def find(text: str, **function: Any) -> Found:
+def find(text: str, **function: Any) -> FoundCalls:
     return find_tool_calls(parse_model_config({"name": "m", "function": function}), text)
 
 
@@ -69,11 +69,11 @@ def test_calls_are_found_as_the_configuration_says(
     assert found.content == ("" if expected else text)
 
 
-def test_thoughts_can_be_cut_from_what_is_said() -> None:
+def test_reasoning_can_be_removed_from_the_text() -> None:
     rules = [{"key": "(?s)<Thought>(.*?)</Thought>", "value": ""}]
-    assert find("<Thought>hm</Thought>yes", replace_llm_results=rules) == Found("yes", [])
+    assert find("<Thought>hm</Thought>yes", replace_llm_results=rules) == FoundCalls("yes", [])
 
 
 def test_a_pattern_that_cannot_be_used_is_named() -> None:
-    with pytest.raises(InvalidInput, match="a pattern in the configuration of 'm'"):
+    with pytest.raises(InvalidInput, match="the configuration of 'm' has an invalid pattern"):
         find("x", json_regex_match=["("])

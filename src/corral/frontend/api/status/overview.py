@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from corral.core.nodes.history import NodeMinute
 from corral.core.nodes.traffic_history import SLOT_S, TrafficSample, estimate_quantile
-from corral.frontend.gateway.traffic import FleetPulse
+from corral.frontend.gateway.traffic import FleetTraffic
 from corral.store.nodes.nodes import NodeStore
 from corral.telemetry.metrics import SECONDS
 
@@ -48,7 +48,7 @@ class NodeHistoryView(BaseModel):
     """Oldest first. One hour at most, and only since this frontend started."""
 
 
-def overview_routes(traffic: FleetPulse, nodes: NodeStore) -> APIRouter:
+def overview_routes(traffic: FleetTraffic, nodes: NodeStore) -> APIRouter:
     router = APIRouter(tags=["status"])
 
     @router.get("/api/overview")

@@ -1,8 +1,8 @@
-"""How a replica is spoken to.
+"""Drivers for replicas that do not speak OpenAI's API.
 
-`openai` needs no driver: the lane passes its bytes through. Every other protocol has one here, which reads an OpenAI
-request and writes an OpenAI answer. The lane has checked key, model and limits, holds the replica's lease while
-`handle` runs, and cancels it when the client goes away.
+Replicas with the protocol `openai` need no driver: the gateway relays their bytes. A driver for another protocol reads
+an OpenAI request and writes an OpenAI answer. Before that the gateway checks key, model and limits. It holds a lease on
+the replica while `handle` runs, and cancels `handle` when the client disconnects.
 """
 
 from collections.abc import Mapping
@@ -13,23 +13,23 @@ from corral.core.replicas.routing import ModelRoute, RouteReplica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaneRequest:
+class DriverRequest:
     path: str
     """For example `/v1/chat/completions`."""
     model: str
-    """The configured name, whatever alias the caller used."""
+    """The model's own name, even if the client used an alias."""
     route: ModelRoute
     stream: bool
     content_type: str
     body: bytes = field(repr=False)
-    """As the caller sent it, whole."""
+    """The complete body, as the client sent it."""
 
 
-class LaneSend(Protocol):
-    """The answer, in order: `start` once, `write` any number of times, then return from `handle`.
+class ResponseWriter(Protocol):
+    """Writes the answer: `start` once, then `write` any number of times, until `handle` returns.
 
-    Until `start` nothing has reached the client, so a driver that raises before gets another replica where there is
-    one; after it, the stream ends with an explicit error."""
+    Nothing reaches the client before `start`. If a driver raises before it, the request goes to another replica, if
+    there is one. After it, the stream ends with an explicit error."""
 
     def start(self, status: int, headers: Mapping[str, str]) -> None: ...
 
@@ -38,14 +38,14 @@ class LaneSend(Protocol):
         ...
 
     def count_tokens(self, *, prompt: int, completion: int) -> None:
-        """For metrics and usage."""
+        """Reports the tokens for metrics and usage."""
         ...
 
 
 class Driver(Protocol):
-    async def handle(self, request: LaneRequest, replica: RouteReplica, send: LaneSend) -> None:
-        """Raises InvalidInput (400, the caller's mistake: not retried), or Unavailable / OutcomeUnknown before
-        `send.start` to be tried on another replica."""
+    async def handle(self, request: DriverRequest, replica: RouteReplica, send: ResponseWriter) -> None:
+        """Raises InvalidInput for the client's mistakes: status 400, not retried. Raises Unavailable or OutcomeUnknown
+        before `send.start` to have the request sent to another replica."""
         ...
 
     async def close(self) -> None: ...

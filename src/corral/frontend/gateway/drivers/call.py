@@ -1,4 +1,4 @@
-"""One request on its way to a LocalAI backend."""
+"""One request to a LocalAI backend."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -12,7 +12,7 @@ from corral.core.models.config import ModelConfig
 from corral.core.replicas.routing import RouteReplica
 from corral.formats.localai_proto import MODEL_METADATA_RESPONSE, MODEL_OPTIONS
 from corral.formats.protobuf import BadMessage, Schema
-from corral.frontend.gateway.drivers import LaneRequest, LaneSend
+from corral.frontend.gateway.drivers import DriverRequest, ResponseWriter
 from corral.system.grpc_channel import BackendCannot, BackendFailed, GrpcChannel
 
 ANSWER_WITHIN_S = 3600.0
@@ -21,10 +21,10 @@ SILENCE_S = 600.0
 
 
 class BackendFiles(Protocol):
-    """Files on the machine of a replica: a backend reads and writes what it is given by name."""
+    """Files on the node of a replica. A backend reads and writes them by path."""
 
     async def put(self, node_id: str, data: bytes, *, suffix: str) -> str:
-        """Its path there."""
+        """Stores a file and returns its path."""
         ...
 
     async def make_output(self, node_id: str, *, suffix: str) -> str: ...
@@ -36,14 +36,14 @@ class BackendFiles(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendCall:
-    request: LaneRequest
+    request: DriverRequest
     replica: RouteReplica
-    send: LaneSend
+    send: ResponseWriter
     config: ModelConfig
     channel: GrpcChannel
     files: BackendFiles | None
     now_s: int
-    """For `created`; wall time."""
+    """Wall time, for `created`."""
     draw: Callable[[], float]
     make_id: Callable[[], str]
 
@@ -52,12 +52,14 @@ class BackendCall:
         return _decoded(method, reply, data)
 
     async def media_mark(self) -> str:
-        """What stands for a picture or a sound in a prompt. Most backends have no word of their own for it."""
+        """The placeholder for an image, video or audio in a prompt. Most backends use the default."""
         try:
-            told = await self.ask("ModelMetadata", MODEL_OPTIONS, {"Model": self.config.model}, MODEL_METADATA_RESPONSE)
+            metadata = await self.ask(
+                "ModelMetadata", MODEL_OPTIONS, {"Model": self.config.model}, MODEL_METADATA_RESPONSE
+            )
         except BackendCannot:
             return MEDIA_MARK
-        return told.get("media_marker") or MEDIA_MARK
+        return metadata.get("media_marker") or MEDIA_MARK
 
     async def follow(
         self, method: str, request: Schema, values: Mapping[str, Any], reply: Schema
@@ -83,12 +85,12 @@ class BackendCall:
         await self.send.write(b"data: [DONE]\n\n")
 
     def named(self, given: str) -> str:
-        """The model's name as the caller wrote it, which is what OpenAI's clients expect back."""
+        """The model's name as the client wrote it, which OpenAI clients expect in the answer."""
         return given or self.request.model
 
     @asynccontextmanager
     async def input_file(self, data: bytes, *, suffix: str) -> AsyncGenerator[str, None]:
-        """Its path at the backend, for as long as the block lasts."""
+        """The path of a file at the backend. The file exists as long as the block."""
         files, node_id = self.need_files(), self.replica.node_id
         path = await files.put(node_id, data, suffix=suffix)
         try:
@@ -107,7 +109,7 @@ class BackendCall:
 
     def need_files(self) -> BackendFiles:
         if self.files is None:
-            raise InvalidInput("this frontend cannot hand files to the model's machine")
+            raise InvalidInput("this frontend cannot send files to the replica's node")
         return self.files
 
 
@@ -115,11 +117,11 @@ def _encoded(kind: Schema, values: Mapping[str, Any]) -> bytes:
     try:
         return kind.encode(values)
     except BadMessage as error:
-        raise InvalidInput(f"the request is not right: {error}") from error
+        raise InvalidInput(f"invalid request: {error}") from error
 
 
 def _decoded(method: str, kind: Schema, data: bytes) -> dict[str, Any]:
     try:
         return kind.decode(data)
     except BadMessage as error:
-        raise BackendFailed(f"the backend's answer to {method} cannot be read: {error}") from error
+        raise BackendFailed(f"the backend's reply to {method} is invalid: {error}") from error

@@ -1,12 +1,12 @@
-"""`multipart/form-data`, as OpenAI's clients send audio. Contents keep their bytes."""
+"""Reads `multipart/form-data`, which OpenAI clients send audio in. File contents are not decoded."""
 
 import re
 from dataclasses import dataclass
 
 from corral.core.errors import InvalidInput
 
-PARTS_MOST = 64
-HEAD_MOST_BYTES = 4096
+PARTS_MAX = 64
+HEAD_MAX_BYTES = 4096
 _BOUNDARY = re.compile(r'boundary="?([^";,\s]{1,200})"?', re.IGNORECASE)
 _NAME = re.compile(rb'[;\s]name="([^"\r\n]*)"', re.IGNORECASE)
 _FILENAME = re.compile(rb'[;\s]filename="([^"\r\n]*)"', re.IGNORECASE)
@@ -30,11 +30,11 @@ class Form:
 def read_form(body: bytes, content_type: str) -> Form:
     found = _BOUNDARY.search(content_type)
     if not content_type.lower().startswith("multipart/form-data") or found is None:
-        raise InvalidInput("the body must be a form (multipart/form-data)")
+        raise InvalidInput("the request body must be a form (multipart/form-data)")
     form = Form({}, {})
     mark = b"--" + found[1].encode("latin-1", "replace")
     at = body.find(mark)
-    for _ in range(PARTS_MOST):
+    for _ in range(PARTS_MAX):
         head = at + len(mark)
         end = body.find(b"\r\n" + mark, head)
         if at < 0 or body[head : head + 2] == b"--":
@@ -43,11 +43,11 @@ def read_form(body: bytes, content_type: str) -> Form:
             raise InvalidInput("the form ends in the middle of a part")
         _read_part(form, body, head, end)
         at = end + 2
-    raise InvalidInput(f"the form has more than {PARTS_MOST} parts")
+    raise InvalidInput(f"the form has more than {PARTS_MAX} parts")
 
 
 def _read_part(form: Form, body: bytes, start: int, end: int) -> None:
-    content = body.find(b"\r\n\r\n", start, min(end, start + HEAD_MOST_BYTES) + 2)
+    content = body.find(b"\r\n\r\n", start, min(end, start + HEAD_MAX_BYTES) + 2)
     name = _NAME.search(body, start, max(start, content))
     if content < 0 or name is None:
         raise InvalidInput("a part of the form has no name")

@@ -1,4 +1,4 @@
-"""The driver for LocalAI's gRPC backends: OpenAI's requests in, `backend.proto` out, and back."""
+"""The driver for LocalAI's gRPC backends. It translates between OpenAI's API and `backend.proto`."""
 
 import asyncio
 from collections import OrderedDict
@@ -10,11 +10,11 @@ import structlog
 from corral.core.errors import NotFound, Unavailable
 from corral.core.models.config import ModelConfig
 from corral.core.replicas.routing import RouteReplica
-from corral.frontend.gateway.drivers import LaneRequest, LaneSend
+from corral.frontend.gateway.drivers import DriverRequest, ResponseWriter
 from corral.frontend.gateway.drivers.call import BackendCall, BackendFiles
-from corral.frontend.gateway.drivers.media import draw_images, speak, transcribe
-from corral.frontend.gateway.drivers.talking import chat, complete
-from corral.frontend.gateway.drivers.vectors import embed, rerank
+from corral.frontend.gateway.drivers.chat import chat, complete
+from corral.frontend.gateway.drivers.embeddings import embed, rerank
+from corral.frontend.gateway.drivers.media import generate_images, synthesize_speech, transcribe
 from corral.system import Clock, Ids
 from corral.system.grpc_channel import BackendCannot, GrpcChannel, WrongProcess
 
@@ -27,21 +27,21 @@ HANDLERS: Mapping[str, Callable[[BackendCall], Awaitable[None]]] = {
     "/v1/rerank": rerank,
     "/v1/audio/transcriptions": transcribe,
     "/v1/audio/translations": transcribe,
-    "/v1/audio/speech": speak,
-    "/v1/images/generations": draw_images,
+    "/v1/audio/speech": synthesize_speech,
+    "/v1/images/generations": generate_images,
 }
-CONFIGS_MOST = 512
-CHANNELS_MOST = 1024
+CONFIGS_MAX = 512
+CHANNELS_MAX = 1024
 
 
-class ModelReader(Protocol):
+class ModelConfigReader(Protocol):
     async def read_config(self, name: str, revision: str) -> ModelConfig: ...
 
 
 class LocalAiGrpc:
     def __init__(
         self,
-        models: ModelReader,
+        models: ModelConfigReader,
         *,
         clock: Clock,
         ids: Ids,
@@ -49,9 +49,9 @@ class LocalAiGrpc:
         files: BackendFiles | None = None,
         on_wrong_process: Callable[[RouteReplica, str], None] | None = None,
     ) -> None:
-        """`shared_token`: for processes without one of their own, which LocalAI's workers start.
+        """`shared_token`: for processes without their own token, which LocalAI's workers start.
 
-        `on_wrong_process`: told when a replica turned out to be another process, or to have lost its model."""
+        `on_wrong_process`: called when a replica's address belongs to another process, or its model is not loaded."""
         self._models = models
         self._clock = clock
         self._ids = ids
@@ -59,27 +59,27 @@ class LocalAiGrpc:
         self._files = files
         self._on_wrong_process = on_wrong_process
         self._configs: OrderedDict[str, ModelConfig] = OrderedDict()
-        self._channels: OrderedDict[str, _Lasting] = OrderedDict()
+        self._channels: OrderedDict[str, _CachedChannel] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def handle(self, request: LaneRequest, replica: RouteReplica, send: LaneSend) -> None:
+    async def handle(self, request: DriverRequest, replica: RouteReplica, send: ResponseWriter) -> None:
         handler = HANDLERS.get(request.path)
         if handler is None:
-            raise BackendCannot(f"{request.path} is not possible with {request.model!r}, whose backend speaks gRPC")
+            raise BackendCannot(f"{request.path} is not supported by {request.model!r}, whose backend uses gRPC")
         config = await self._config(request.model, replica.revision)
-        lasting = self._channel(replica)
+        cached = self._channel(replica)
         call = BackendCall(
             request=request,
             replica=replica,
             send=send,
             config=config,
-            channel=lasting.channel,
+            channel=cached.channel,
             files=self._files,
             now_s=self._clock.now_ms() // 1000,
             draw=self._ids.draw,
             make_id=self._ids.uuid,
         )
-        lasting.open += 1
+        cached.open += 1
         try:
             await handler(call)
         except WrongProcess as error:
@@ -88,19 +88,19 @@ class LocalAiGrpc:
                 self._on_wrong_process(replica, str(error))
             raise
         finally:
-            lasting.open -= 1
-            if lasting.retired and not lasting.open:
-                self._close(lasting)
+            cached.open -= 1
+            if cached.retired and not cached.open:
+                self._close(cached)
 
     async def close(self) -> None:
-        for lasting in self._channels.values():
-            await lasting.channel.close()
+        for cached in self._channels.values():
+            await cached.channel.close()
         self._channels.clear()
         if self._closing:
             await asyncio.wait(self._closing)
 
     async def _config(self, model: str, revision: str) -> ModelConfig:
-        """From memory: that of the revision the replica was loaded from, which may not be the newest."""
+        """The configuration of the revision that the replica serves, which may not be the newest. It is cached."""
         known = self._configs.get(revision)
         if known is not None:
             self._configs.move_to_end(revision)
@@ -108,40 +108,40 @@ class LocalAiGrpc:
         try:
             config = await self._models.read_config(model, revision)
         except NotFound as error:
-            raise Unavailable(f"{model!r} was changed or deleted a moment ago") from error
+            raise Unavailable(f"{model!r} was just changed or deleted") from error
         self._configs[revision] = config
-        if len(self._configs) > CONFIGS_MOST:
+        if len(self._configs) > CONFIGS_MAX:
             self._configs.popitem(last=False)
         return config
 
-    def _channel(self, replica: RouteReplica) -> "_Lasting":
-        """One for each process: a replica started anew gets a new one, and the old one goes when it is idle."""
+    def _channel(self, replica: RouteReplica) -> "_CachedChannel":
+        """The channel of a replica's process. A restarted replica gets a new one; the old one is closed when idle."""
         process = (replica.address, replica.token, replica.generation)
-        lasting = self._channels.get(replica.id)
-        if lasting is not None and lasting.process != process:
+        cached = self._channels.get(replica.id)
+        if cached is not None and cached.process != process:
             self._retire(self._channels.pop(replica.id))
-            lasting = None
-        if lasting is None:
-            lasting = _Lasting(GrpcChannel(replica.address, replica.token or self._shared_token), process)
-            self._channels[replica.id] = lasting
-            if len(self._channels) > CHANNELS_MOST:
+            cached = None
+        if cached is None:
+            cached = _CachedChannel(GrpcChannel(replica.address, replica.token or self._shared_token), process)
+            self._channels[replica.id] = cached
+            if len(self._channels) > CHANNELS_MAX:
                 self._retire(self._channels.popitem(last=False)[1])
         self._channels.move_to_end(replica.id)
-        return lasting
+        return cached
 
-    def _retire(self, lasting: "_Lasting") -> None:
-        lasting.retired = True
-        if not lasting.open:
-            self._close(lasting)
+    def _retire(self, cached: "_CachedChannel") -> None:
+        cached.retired = True
+        if not cached.open:
+            self._close(cached)
 
-    def _close(self, lasting: "_Lasting") -> None:
-        """Not awaited by the request that noticed; `close` waits for it."""
-        task = asyncio.get_running_loop().create_task(lasting.channel.close())
+    def _close(self, cached: "_CachedChannel") -> None:
+        """Closes in the background, so that no request waits for it. `close` waits for it."""
+        task = asyncio.get_running_loop().create_task(cached.channel.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
 
-class _Lasting:
+class _CachedChannel:
     __slots__ = ("channel", "open", "process", "retired")
 
     def __init__(self, channel: GrpcChannel, process: tuple[str, str, int]) -> None:

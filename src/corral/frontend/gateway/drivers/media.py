@@ -1,4 +1,4 @@
-"""Transcription, speech and images through a LocalAI backend, which reads and writes files of its own machine."""
+"""Transcription, speech and images with a LocalAI backend, which reads and writes files on its own node."""
 
 import base64
 import re
@@ -22,8 +22,8 @@ from corral.frontend.gateway.drivers.openai_bodies import ImageRequest, SpeechRe
 from corral.system.grpc_channel import BackendFailed
 
 NS = 1_000_000_000
-SIZE_MOST = 4096
-IMAGES_MOST = 4
+SIZE_MAX = 4096
+IMAGES_MAX = 4
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,8}")
 _AUDIO_TYPES = {b"RIFF": "audio/wav", b"fLaC": "audio/flac", b"OggS": "audio/ogg", b"ID3\x03": "audio/mpeg"}
 TRANSCRIPT_FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
@@ -34,17 +34,17 @@ async def transcribe(call: BackendCall) -> None:
     audio = form.files.get("file")
     if audio is None or not audio.data:
         raise InvalidInput("the form has no audio in the field `file`")
-    wanted = form.text("response_format", "json")
-    if wanted not in TRANSCRIPT_FORMATS:
+    requested_format = form.text("response_format", "json")
+    if requested_format not in TRANSCRIPT_FORMATS:
         raise InvalidInput(f"response_format must be one of {', '.join(TRANSCRIPT_FORMATS)}")
     suffix = PurePosixPath(audio.filename).suffix
     async with call.input_file(audio.data, suffix=suffix if _SUFFIX.fullmatch(suffix) else "") as path:
-        await _transcribe_file(call, form, path, wanted)
+        await _transcribe_file(call, form, path, requested_format)
 
 
-async def _transcribe_file(call: BackendCall, form: Form, path: str, wanted: str) -> None:
+async def _transcribe_file(call: BackendCall, form: Form, path: str, requested_format: str) -> None:
     granularities = form.fields.get("timestamp_granularities[]", [])
-    asked = {
+    fields = {
         "dst": path,
         "language": form.text("language") or str(call.config.parameters.get("language") or ""),
         "translate": call.request.path.endswith("/translations") or form.text("translate") == "true",
@@ -55,22 +55,22 @@ async def _transcribe_file(call: BackendCall, form: Form, path: str, wanted: str
         "ModelIdentity": call.config.model,
     }
     if form.text("stream") == "true":
-        await _stream_transcript(call, {**asked, "stream": True})
+        await _stream_transcript(call, {**fields, "stream": True})
         return
-    result = await call.ask("AudioTranscription", TRANSCRIPT_REQUEST, asked, TRANSCRIPT_RESULT)
+    result = await call.ask("AudioTranscription", TRANSCRIPT_REQUEST, fields, TRANSCRIPT_RESULT)
     call.send.count_tokens(prompt=0, completion=sum(len(item.get("tokens", [])) for item in _segments(result)))
-    if wanted == "verbose_json":
-        task = "translate" if asked["translate"] else "transcribe"
+    if requested_format == "verbose_json":
+        task = "translate" if fields["translate"] else "transcribe"
         await call.answer(_verbose(result, task=task, words="word" in granularities))
     else:
-        await _send_transcript(call, result, wanted)
+        await _send_transcript(call, result, requested_format)
 
 
-async def _stream_transcript(call: BackendCall, asked: dict[str, Any]) -> None:
-    """OpenAI's events: what was understood as it comes, and the whole at the end."""
-    said: list[str] = []
+async def _stream_transcript(call: BackendCall, fields: dict[str, Any]) -> None:
+    """Sends OpenAI's events: each part of the transcript as it arrives, and the complete text at the end."""
+    deltas: list[str] = []
     final: dict[str, Any] = {}
-    replies = call.follow("AudioTranscriptionStream", TRANSCRIPT_REQUEST, asked, TRANSCRIPT_STREAM_RESPONSE)
+    replies = call.follow("AudioTranscriptionStream", TRANSCRIPT_REQUEST, fields, TRANSCRIPT_STREAM_RESPONSE)
     started = False
     async with aclosing(replies):
         async for reply in replies:
@@ -79,11 +79,11 @@ async def _stream_transcript(call: BackendCall, asked: dict[str, Any]) -> None:
                 call.start_stream()
             final = reply.get("final_result") or final
             if reply.get("delta"):
-                said.append(reply["delta"])
+                deltas.append(reply["delta"])
                 await call.send_event({"type": "transcript.text.delta", "delta": reply["delta"]})
     if not started:
         call.start_stream()
-    await call.send_event({"type": "transcript.text.done", "text": _text(final) or "".join(said)})
+    await call.send_event({"type": "transcript.text.done", "text": _text(final) or "".join(deltas)})
     await call.end_stream()
 
 
@@ -102,12 +102,12 @@ def _text(result: dict[str, Any]) -> str:
     return result.get("text") or "".join(item.get("text", "") for item in _segments(result)).strip()
 
 
-async def _send_transcript(call: BackendCall, result: dict[str, Any], wanted: str) -> None:
-    match wanted:
+async def _send_transcript(call: BackendCall, result: dict[str, Any], requested_format: str) -> None:
+    match requested_format:
         case "text":
             await call.answer_bytes(_text(result).encode() + b"\n", "text/plain; charset=utf-8")
         case "srt" | "vtt":
-            await call.answer_bytes(_subtitles(result, wanted).encode(), "text/plain; charset=utf-8")
+            await call.answer_bytes(_subtitles(result, requested_format).encode(), "text/plain; charset=utf-8")
         case _:
             await call.answer({"text": _text(result)})
 
@@ -141,11 +141,11 @@ def _verbose(result: dict[str, Any], *, task: str, words: bool) -> dict[str, Any
     return found
 
 
-def _subtitles(result: dict[str, Any], wanted: str) -> str:
-    comma = "," if wanted == "srt" else "."
-    lines = [] if wanted == "srt" else ["WEBVTT", ""]
+def _subtitles(result: dict[str, Any], requested_format: str) -> str:
+    comma = "," if requested_format == "srt" else "."
+    lines = [] if requested_format == "srt" else ["WEBVTT", ""]
     for count, item in enumerate(_segments(result), 1):
-        if wanted == "srt":
+        if requested_format == "srt":
             lines.append(str(count))
         lines.append(f"{_clock(item.get('start', 0), comma)} --> {_clock(item.get('end', 0), comma)}")
         lines += [item.get("text", "").strip(), ""]
@@ -157,14 +157,14 @@ def _clock(ns: int, comma: str) -> str:
     return f"{ms // 3_600_000:02}:{ms // 60_000 % 60:02}:{ms // 1000 % 60:02}{comma}{ms % 1000:03}"
 
 
-async def speak(call: BackendCall) -> None:
+async def synthesize_speech(call: BackendCall) -> None:
     request = decode_body(SpeechRequest, call.request.body)
     if not request.input:
         raise InvalidInput("input must not be empty")
     if request.response_format not in ("", "wav", "mp3", "opus", "aac", "flac", "pcm"):
-        raise InvalidInput(f"response_format {request.response_format[:40]!r} is not known")
+        raise InvalidInput(f"response_format {request.response_format[:40]!r} is unknown")
     configured = call.config.document.get("tts") or {}
-    asked = {
+    fields = {
         "text": request.input,
         "model": call.config.model,
         "voice": request.voice or configured.get("voice") or "",
@@ -173,25 +173,23 @@ async def speak(call: BackendCall) -> None:
         "ModelIdentity": call.config.model,
     }
     if request.stream:
-        await _stream_speech(call, asked)
+        await _stream_speech(call, fields)
         return
     async with call.output_file(suffix=".wav") as path:
-        _check_result("TTS", await call.ask("TTS", TTS_REQUEST, {**asked, "dst": path}, RESULT))
+        _check_result("TTS", await call.ask("TTS", TTS_REQUEST, {**fields, "dst": path}, RESULT))
         audio = await call.need_files().fetch(call.replica.node_id, path)
     if not audio:
         raise BackendFailed("the backend wrote no audio")
     kind = _AUDIO_TYPES.get(audio[:4], "application/octet-stream")
-    wanted = {"": kind, "wav": "audio/wav", "flac": "audio/flac"}.get(request.response_format)
-    if wanted != kind:
-        raise InvalidInput(
-            f"the model's backend made {kind}; ask for that with response_format {kind.partition('/')[2]!r}"
-        )
+    requested_format = {"": kind, "wav": "audio/wav", "flac": "audio/flac"}.get(request.response_format)
+    if requested_format != kind:
+        raise InvalidInput(f"the backend produced {kind}; use response_format {kind.partition('/')[2]!r}")
     await call.answer_bytes(audio, kind)
 
 
-async def _stream_speech(call: BackendCall, asked: dict[str, Any]) -> None:
+async def _stream_speech(call: BackendCall, fields: dict[str, Any]) -> None:
     started = False
-    replies = call.follow("TTSStream", TTS_REQUEST, asked, REPLY)
+    replies = call.follow("TTSStream", TTS_REQUEST, fields, REPLY)
     async with aclosing(replies):
         async for reply in replies:
             audio = reply.get("audio") or b""
@@ -201,28 +199,28 @@ async def _stream_speech(call: BackendCall, asked: dict[str, Any]) -> None:
                 call.send.start(200, {"content-type": kind})
             await call.send.write(audio)
     if not started:
-        raise BackendFailed("the backend made no audio")
+        raise BackendFailed("the backend produced no audio")
 
 
 def _check_result(method: str, result: dict[str, Any]) -> None:
     if not result.get("success"):
-        raise BackendFailed(f"{method} failed: {result.get('message') or 'the backend does not say why'}")
+        raise BackendFailed(f"{method} failed: {result.get('message') or 'the backend gave no reason'}")
 
 
-async def draw_images(call: BackendCall) -> None:
+async def generate_images(call: BackendCall) -> None:
     request = decode_body(ImageRequest, call.request.body)
     if not request.prompt:
         raise InvalidInput("prompt must not be empty")
     if request.response_format not in ("", "b64_json"):
-        raise InvalidInput("images are sent as b64_json; nothing is kept that an address could lead to")
+        raise InvalidInput("only response_format b64_json is supported: images are not stored, so there is no URL")
     count = 1 if request.n is None else request.n
-    if not 1 <= count <= IMAGES_MOST:
-        raise InvalidInput(f"n must be between 1 and {IMAGES_MOST}")
+    if not 1 <= count <= IMAGES_MAX:
+        raise InvalidInput(f"n must be between 1 and {IMAGES_MAX}")
     width, height = _size(request.size)
     positive, _, negative = request.prompt.partition("|")
     data = []
     for _ in range(count):
-        asked = {
+        fields = {
             "width": width,
             "height": height,
             "step": request.step or call.config.document.get("step") or 15,
@@ -233,13 +231,13 @@ async def draw_images(call: BackendCall) -> None:
             "CLIPSkip": (call.config.document.get("diffusers") or {}).get("clip_skip", 0),
             "ModelIdentity": call.config.model,
         }
-        data.append({"b64_json": base64.b64encode(await _draw_one(call, asked)).decode()})
+        data.append({"b64_json": base64.b64encode(await _generate_image(call, fields)).decode()})
     await call.answer({"created": call.now_s, "data": data})
 
 
-async def _draw_one(call: BackendCall, asked: dict[str, Any]) -> bytes:
+async def _generate_image(call: BackendCall, fields: dict[str, Any]) -> bytes:
     async with call.output_file(suffix=".png") as path:
-        result = await call.ask("GenerateImage", GENERATE_IMAGE_REQUEST, {**asked, "dst": path}, RESULT)
+        result = await call.ask("GenerateImage", GENERATE_IMAGE_REQUEST, {**fields, "dst": path}, RESULT)
         _check_result("GenerateImage", result)
         image = await call.need_files().fetch(call.replica.node_id, path)
     if not image:
@@ -249,6 +247,6 @@ async def _draw_one(call: BackendCall, asked: dict[str, Any]) -> bytes:
 
 def _size(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,5})x(\d{1,5})", text or "512x512")
-    if found is None or not all(1 <= int(side) <= SIZE_MOST for side in found.groups()):
-        raise InvalidInput(f"size must be WIDTHxHEIGHT of at most {SIZE_MOST} each, for example 512x512")
+    if found is None or not all(1 <= int(side) <= SIZE_MAX for side in found.groups()):
+        raise InvalidInput(f"size must be WIDTHxHEIGHT of at most {SIZE_MAX} each, for example 512x512")
     return int(found[1]), int(found[2])

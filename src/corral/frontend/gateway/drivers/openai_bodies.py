@@ -1,4 +1,4 @@
-"""What OpenAI's clients send, typed as far as a driver needs it. Fields that are not here are left alone."""
+"""The request bodies of OpenAI's API, as far as drivers need them. Other fields are ignored."""
 
 from typing import Any, TypeVar
 
@@ -8,7 +8,7 @@ from corral.core.errors import InvalidInput
 from corral.system.json import decode_json
 
 
-class Lenient(msgspec.Struct, frozen=True):
+class RequestBody(msgspec.Struct, frozen=True):
     model: str = ""
 
 
@@ -52,7 +52,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
     json_schema: JsonSchema | None = None
 
 
-class Sampling(Lenient, frozen=True):
+class Sampling(RequestBody, frozen=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -92,7 +92,7 @@ class CompletionRequest(Sampling, frozen=True):
     logprobs: int | None = None
 
 
-class EmbeddingRequest(Lenient, frozen=True):
+class EmbeddingRequest(RequestBody, frozen=True):
     input: str | list[Any] = ""
     encoding_format: str = "float"
     dimensions: int | None = None
@@ -102,24 +102,24 @@ class Document(msgspec.Struct, frozen=True):
     text: str
 
 
-class RerankRequest(Lenient, frozen=True):
+class RerankRequest(RequestBody, frozen=True):
     query: str = ""
     documents: list[str | Document] = []
     top_n: int | None = None
     return_documents: bool = True
 
 
-class SpeechRequest(Lenient, frozen=True):
+class SpeechRequest(RequestBody, frozen=True):
     input: str = ""
     voice: str = ""
     response_format: str = ""
     language: str = ""
     instructions: str = ""
     stream: bool = False
-    """LocalAI's: the audio as it is made."""
+    """A LocalAI extension: audio is sent as it is generated."""
 
 
-class ImageRequest(Lenient, frozen=True):
+class ImageRequest(RequestBody, frozen=True):
     prompt: str = ""
     n: int | None = None
     size: str = ""
@@ -129,13 +129,13 @@ class ImageRequest(Lenient, frozen=True):
     negative_prompt: str = ""
 
 
-Body = TypeVar("Body", bound=Lenient)
+Body = TypeVar("Body", bound=RequestBody)
 
 
 def decode_body(kind: type[Body], body: bytes) -> Body:
     try:
         return decode_json(body, kind)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the request is not right: {error}") from None
+        raise InvalidInput(f"invalid request: {error}") from None
     except msgspec.DecodeError as error:
-        raise InvalidInput(f"the body is not JSON: {error}") from None
+        raise InvalidInput(f"the request body is not valid JSON: {error}") from None

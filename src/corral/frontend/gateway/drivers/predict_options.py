@@ -1,5 +1,5 @@
-"""How a LocalAI backend shall write: what the request says, else what the model's configuration says, else LocalAI's
-defaults. Zero cannot be told from absent on the wire, so a default is always sent."""
+"""Options of a prediction for a LocalAI backend: from the request, then the model's configuration, then LocalAI's
+defaults. On the wire an absent value looks like zero, so defaults are always sent."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ DEFAULTS: Mapping[str, float] = {
     "mirostat_tau": 5.0,
     "batch": 512,
 }
-"""As LocalAI's configuration loader fills them in."""
+"""The same defaults as in LocalAI's configuration loader."""
 
 FROM_PARAMETERS: Mapping[str, str] = {
     "temperature": "Temperature",
@@ -58,11 +58,11 @@ FROM_CONFIG: Mapping[str, str] = {
     "prompt_cache_all": "PromptCacheAll",
     "prompt_cache_ro": "PromptCacheRO",
 }
-STOPS_MOST = 64
+STOPS_MAX = 64
 
 
 def sampling_options(config: ModelConfig, request: Sampling, *, draw: float) -> dict[str, Any]:
-    """`draw` in 0..1 makes the seed where nobody gave one."""
+    """`draw` in 0..1: gives the seed if neither the request nor the configuration has one."""
     values = {**DEFAULTS, **config.parameters}
     for name in FROM_PARAMETERS:
         given = getattr(request, name, None)
@@ -87,10 +87,10 @@ def sampling_options(config: ModelConfig, request: Sampling, *, draw: float) -> 
 
 
 def _stops(config: ModelConfig, request: Sampling) -> list[str]:
-    asked = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    if len(asked) > STOPS_MOST:
-        raise InvalidInput(f"stop may hold at most {STOPS_MOST} texts")
-    return [*config.stopwords, *(text for text in asked if text)]
+    requested = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    if len(requested) > STOPS_MAX:
+        raise InvalidInput(f"stop may hold at most {STOPS_MAX} texts")
+    return [*config.stopwords, *(text for text in requested if text)]
 
 
 def chat_options(config: ModelConfig, request: ChatRequest) -> dict[str, Any]:
@@ -101,19 +101,19 @@ def chat_options(config: ModelConfig, request: ChatRequest) -> dict[str, Any]:
     match request.response_format:
         case None:
             pass
-        case asked if asked.type == "text":
+        case requested if requested.type == "text":
             pass
-        case asked if asked.type == "json_object":
+        case requested if requested.type == "json_object":
             fields["Grammar"] = ANY_OBJECT
-        case asked if asked.type == "json_schema" and asked.json_schema is not None:
+        case requested if requested.type == "json_schema" and requested.json_schema is not None:
             try:
-                fields["Grammar"] = schema_grammar(asked.json_schema.schema)
+                fields["Grammar"] = schema_grammar(requested.json_schema.schema)
             except BadSchema as error:
                 raise InvalidInput(f"response_format.json_schema: {error}") from error
-        case asked:
+        case requested:
             raise InvalidInput(
-                f"response_format {asked.type[:40]!r} cannot be asked of this backend; `json_object` can, and"
-                " `json_schema` with a json_schema"
+                f"this backend does not support response_format {requested.type[:40]!r};"
+                " use `json_object`, or `json_schema` with a json_schema"
             )
     return fields
 
@@ -125,20 +125,20 @@ def completion_options(request: CompletionRequest) -> dict[str, Any]:
 
 
 def _metadata(config: ModelConfig, request: ChatRequest) -> dict[str, str]:
-    metadata = {str(key): _word(value) for key, value in (request.metadata or {}).items()}
+    metadata = {str(key): _text_of(value) for key, value in (request.metadata or {}).items()}
     reasoning = config.document.get("reasoning") or {}
     if isinstance(reasoning.get("disable"), bool):
-        metadata["enable_thinking"] = _word(not reasoning["disable"])
+        metadata["enable_thinking"] = _text_of(not reasoning["disable"])
     effort = request.reasoning_effort or config.document.get("reasoning_effort")
     if effort:
         metadata["reasoning_effort"] = str(effort)
     options = {**(config.document.get("chat_template_kwargs") or {}), **(request.chat_template_kwargs or {})}
     if isinstance(options.get("enable_thinking"), bool):
-        metadata["enable_thinking"] = _word(options["enable_thinking"])
+        metadata["enable_thinking"] = _text_of(options["enable_thinking"])
     if options:
         metadata["chat_template_kwargs"] = json.dumps(options, ensure_ascii=False)
     return metadata
 
 
-def _word(value: Any) -> str:
+def _text_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

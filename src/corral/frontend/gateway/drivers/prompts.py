@@ -1,5 +1,5 @@
-"""From messages to what a LocalAI backend is given: the messages themselves where it has a template of its own, else a
-prompt rendered from the model's Go templates."""
+"""The input of a LocalAI backend: the messages themselves if the backend applies its own template, otherwise a prompt
+rendered from the model's Go templates."""
 
 import json
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def _render(text: str, fields: frozenset[str], data: dict[str, Any]) -> str:
 
 
 def warn_of_templates(config: ModelConfig) -> list[str]:
-    """Of those that could never be rendered. No reason to refuse the model: backends that speak HTTP need none."""
+    """Warnings about templates that cannot be rendered. The model is still accepted: HTTP backends need no template."""
     template = config.template
     used = {"completion": PROMPT_FIELDS}
     if not template.use_tokenizer_template:
@@ -59,14 +59,14 @@ def warn_of_templates(config: ModelConfig) -> list[str]:
         try:
             _parsed(getattr(template, name), fields)
         except BadTemplate as error:
-            warnings.append(f"template.{name} cannot be rendered, so requests that need it will be refused: {error}")
+            warnings.append(f"template.{name} cannot be rendered; requests that need it will be rejected: {error}")
     return warnings
 
 
 def chat_prompt(config: ModelConfig, request: ChatRequest) -> dict[str, Any]:
-    """The fields of PredictOptions that say what was asked."""
+    """The fields of PredictOptions for the prompt, media and tools."""
     if not request.messages:
-        raise InvalidInput("messages must hold at least one message")
+        raise InvalidInput("messages must contain at least one message")
     media = Media()
     texts = [_content(message, media) for message in request.messages]
     fields: dict[str, Any] = {"Images": media.images, "Videos": media.videos, "Audios": media.audios}
@@ -121,22 +121,22 @@ def _content(message: ChatMessage, media: Media) -> str:
             case "input_audio":
                 media.audios.append(_audio_of(part))
             case _:
-                raise InvalidInput(f"a content part of the type {part.type[:40]!r} is not understood")
+                raise InvalidInput(f"content parts of type {part.type[:40]!r} are not supported")
     return "".join(texts)
 
 
 def _audio_of(part: Part) -> str:
     if part.input_audio is None:
-        raise InvalidInput("a content part of the type 'input_audio' has no input_audio")
+        raise InvalidInput("a content part of type 'input_audio' has no input_audio")
     return part.input_audio.data
 
 
 def _data_of(given: ImageUrl | str | None, what: str) -> str:
-    """Only data that came along: an address would make us fetch what a stranger names."""
+    """The data in a data URL. Other URLs are rejected: the frontend fetches nothing that a client names."""
     url = given.url if isinstance(given, ImageUrl) else given or ""
     head, comma, data = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
-        raise InvalidInput(f"send the {what} itself, as `data:{what}/...;base64,...`; addresses are not fetched")
+        raise InvalidInput(f"send the {what} as `data:{what}/...;base64,...`; other URLs are not supported")
     return data
 
 
@@ -147,7 +147,7 @@ def _render_chat(
     if tools and not template.function:
         raise InvalidInput(
             f"the configuration of {config.name!r} has no template for tools;"
-            " set template.function, or template.use_tokenizer_template where the model brings its own"
+            " set template.function, or template.use_tokenizer_template if the model has its own template"
         )
     rendered = []
     own_system = False
@@ -185,7 +185,7 @@ def _with_marks(message: ChatMessage, text: str) -> str:
 def _function(tool: dict[str, Any]) -> GoStruct:
     function = tool.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise InvalidInput("each of tools must have a function with a name")
+        raise InvalidInput("each tool must have a function with a name")
     return GoStruct(
         Name=function["name"],
         Description=function.get("description") or "",
@@ -205,7 +205,7 @@ def _role_name(config: ModelConfig, message: ChatMessage) -> str:
 
 
 def _render_message(config: ModelConfig, messages: Sequence[ChatMessage], at: int, content: str) -> str | None:
-    """None when the template is absent or makes nothing of it, as LocalAI has it."""
+    """None if there is no template or its result is empty, as in LocalAI."""
     message, template = messages[at], config.template
     if not template.chat_message:
         return None

@@ -1,4 +1,4 @@
-"""From a LocalAI backend's replies to OpenAI's answers."""
+"""Translates a LocalAI backend's replies into OpenAI's answers."""
 
 import codecs
 import json
@@ -16,8 +16,8 @@ class Tokens:
     prompt: int = 0
     completion: int = 0
 
-    def see(self, reply: Mapping[str, Any]) -> None:
-        """Counts in a stream are cumulative, and not in every reply."""
+    def update(self, reply: Mapping[str, Any]) -> None:
+        """Takes the counts of a reply. In a stream they are cumulative, and not in every reply."""
         self.prompt = max(self.prompt, reply.get("prompt_tokens", 0))
         self.completion = max(self.completion, reply.get("tokens", 0))
 
@@ -31,7 +31,7 @@ class Tokens:
 
 @dataclass(slots=True)
 class Delta:
-    """What one reply adds."""
+    """What one reply adds to the answer."""
 
     content: str = ""
     reasoning: str = ""
@@ -54,7 +54,7 @@ class Delta:
 
 
 class ReplyReader:
-    """Reads the replies of one answer. Bytes may split a character between two replies."""
+    """Reads the replies of one answer. A character's bytes may be split between two replies."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -63,7 +63,7 @@ class ReplyReader:
         self.called = False
 
     def read(self, reply: Mapping[str, Any], *, last: bool = False) -> Delta:
-        self.tokens.see(reply)
+        self.tokens.update(reply)
         delta = Delta(logprobs=_logprobs(reply.get("logprobs")))
         deltas = reply.get("chat_deltas") or []
         if deltas:
@@ -103,7 +103,7 @@ def _logprobs(data: bytes | None) -> Any:
 
 
 def merge_calls(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Whole tool calls from what came piece by piece."""
+    """Complete tool calls, from their pieces."""
     calls: dict[int, dict[str, Any]] = {}
     for piece in pieces:
         call = calls.setdefault(
@@ -115,14 +115,14 @@ def merge_calls(pieces: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [calls[index] for index in sorted(calls)]
 
 
-def finish_reason(*, called: bool, tokens: Tokens, most: int) -> str:
+def finish_reason(*, called: bool, tokens: Tokens, max_tokens: int) -> str:
     if called:
         return "tool_calls"
-    return "length" if most and tokens.completion >= most else "stop"
+    return "length" if max_tokens and tokens.completion >= max_tokens else "stop"
 
 
 def finetune(config: ModelConfig, text: str) -> str:
-    """What the configuration has cut from every whole answer."""
+    """Applies the configuration's rules for complete answers: cut, extract and trim."""
     try:
         for pattern in config.cutstrings:
             text = re.sub(pattern, "", text)
@@ -130,9 +130,7 @@ def finetune(config: ModelConfig, text: str) -> str:
             found = re.search(pattern, text)
             text = found[0] if found else text
     except re.error as error:
-        raise InvalidInput(
-            f"the configuration of {config.name!r} has a pattern that cannot be used: {error}"
-        ) from error
+        raise InvalidInput(f"the configuration of {config.name!r} has an invalid pattern: {error}") from error
     for prefix in config.trimspace:
         text = text.removeprefix(prefix).strip()
     for suffix in config.trimsuffix:

@@ -1,4 +1,4 @@
-"""Finds tool calls in what a model wrote, where the backend does not: by the `function` part of its configuration."""
+"""Finds tool calls in a model's text if the backend does not, by the `function` part of the configuration."""
 
 import json
 import re
@@ -10,31 +10,31 @@ from corral.core.errors import InvalidInput
 from corral.core.models.config import ModelConfig
 
 _TAGGED = r"(?s)<tool_call>(.*?)</tool_call>"
-TEXT_MOST = 1 << 20
+TEXT_MAX_CHARS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCalls:
     content: str
     calls: list[dict[str, Any]]
 
 
-def find_tool_calls(config: ModelConfig, text: str) -> Found:
-    """The calls, and what else was said. A text that is no call is left as it is."""
+def find_tool_calls(config: ModelConfig, text: str) -> FoundCalls:
+    """The tool calls, or the text unchanged if it contains none."""
     settings = config.document.get("function") or {}
-    if len(text) > TEXT_MOST:
-        return Found(text, [])
+    if len(text) > TEXT_MAX_CHARS:
+        return FoundCalls(text, [])
     try:
         content = _replaced(text, settings.get("replace_llm_results"))
         written = "\n".join(_candidates(content, settings))
         calls = _read_calls(_replaced(written, settings.get("replace_function_results")), settings)
     except (re.error, IndexError) as error:
-        raise InvalidInput(f"a pattern in the configuration of {config.name!r} cannot be used: {error}") from error
-    return Found("" if calls else content, calls)
+        raise InvalidInput(f"the configuration of {config.name!r} has an invalid pattern: {error}") from error
+    return FoundCalls("" if calls else content, calls)
 
 
 def _replaced(text: str, rules: Any) -> str:
-    """Go writes a group as `${1}` or `$1`."""
+    """Applies replacement rules. Go writes a group as `${1}` or `$1`."""
     for rule in rules if isinstance(rules, list) else []:
         if isinstance(rule, Mapping) and isinstance(rule.get("key"), str):
             value = str(rule.get("value") or "").replace("\\", "\\\\")
@@ -43,7 +43,7 @@ def _replaced(text: str, rules: Any) -> str:
 
 
 def _candidates(text: str, settings: Mapping[str, Any]) -> list[str]:
-    """Where calls may stand: what the configured patterns find, else what is tagged as a call, else the whole text."""
+    """Texts that may be calls: matches of the configured patterns, else texts tagged as calls, else the whole text."""
     patterns = settings.get("json_regex_match")
     for pattern in [*(str(item) for item in (patterns if isinstance(patterns, list) else [])), _TAGGED]:
         found = [match[1] if match.re.groups else match[0] for match in re.finditer(pattern, text)]
@@ -71,7 +71,7 @@ def _read_calls(text: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _json_values(text: str) -> Iterator[Any]:
-    """Values one after another. Anything between them makes the text something else than calls."""
+    """JSON values that follow one another. None if there is any other text between them."""
     decoder = json.JSONDecoder()
     at = 0
     found = []

@@ -1,7 +1,7 @@
-"""A request to a replica and its answer, as callbacks: no tasks, because they run once for every chunk of every stream.
+"""A request to a replica and its answer, as callbacks instead of tasks: they run for every chunk of every stream.
 
-A `Sink` hears, in order: `on_answer` once, `on_data` any number of times, one of them with `last`; or at any point
-`on_failure`, and then nothing more.
+A `ResponseSink` gets `on_answer` once, then `on_data` any number of times, until one has `last`. At any point it may
+get `on_failure` instead, and then nothing more.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,9 +15,9 @@ EVENT = b"data: "
 
 class FailureKind(Enum):
     UNREACHABLE = "unreachable"
-    """Nothing was sent."""
+    """No connection: nothing was sent."""
     BROKEN = "broken"
-    """It may have worked on the request."""
+    """The connection broke: the replica may have worked on the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,13 @@ class Failure:
     text: str
 
 
-class Sink(Protocol):
+class ResponseSink(Protocol):
     def on_answer(self, status: int, headers: Headers, data: bytes, last: bool) -> None:
-        """The head, and what of the body came with it. Names as they came; of a header that came twice, the last.
+        """The head, and the part of the body that came with it. Header names are as received; of a repeated header, the
+        last one counts.
 
-        The very same mapping comes again with an answer that differs in its content length only; what that header
-        says counts only while more is to come."""
+        An answer whose head differs only in the content length has the same mapping object as the one before. Its
+        content length counts only if `last` is false."""
         ...
 
     def on_data(self, data: bytes, last: bool) -> None: ...
@@ -40,10 +41,10 @@ class Sink(Protocol):
 
 
 class ChunkRelay:
-    """Where the chunks of a stream of events go, and what is seen of them in passing.
+    """Forwards the chunks of a stream of events to the client.
 
-    The latest few are kept, for they could tell the usage. In plain fields: one more call for every chunk of every
-    stream would cost more than all of it."""
+    It keeps the latest few, because they may hold the usage. In plain fields: another call for every chunk would cost
+    more than the rest."""
 
     __slots__ = ("_looked", "before_last", "earlier", "events", "last", "late", "write")
 
@@ -52,7 +53,7 @@ class ChunkRelay:
         self.events = 0
         self.last = self.before_last = self.earlier = self._looked = b""
         self.late = b""
-        """What has come and is not written yet; see `Outbox`. Whoever writes to the client flushes first."""
+        """Received and not written yet; see `Outbox`. Whoever writes to the client flushes first."""
 
     def flush(self) -> None:
         data, self.late = self.late, b""
@@ -60,7 +61,7 @@ class ChunkRelay:
             self.write(data)
 
     def drop(self) -> None:
-        """The client is gone."""
+        """Discards what is not written yet: the client is gone."""
         self.late = b""
 
     def keep(self, data: bytes) -> None:
@@ -74,46 +75,46 @@ class ChunkRelay:
         return (self.earlier, self.before_last, self.last)
 
     def take_moved(self) -> bool:
-        """Whether something came since this was last asked."""
+        """Whether data arrived since the last call."""
         before, self._looked = self._looked, self.last
         return self.last is not before
 
 
 class UpstreamCall(Protocol):
-    """One request on its way."""
+    """One request at a replica."""
 
     def cancel(self) -> None:
-        """The replica sees the connection end. The sink hears nothing more."""
+        """Closes the connection to the replica. The sink gets no further call."""
         ...
 
     def pause(self) -> None:
-        """Read nothing more for now."""
+        """Stops reading until `resume`."""
         ...
 
     def resume(self) -> None: ...
 
     def relay_chunks(self, relay: ChunkRelay) -> None:
-        """From now on a chunk that came whole, in HTTP's own chunked coding, is relayed as it is, size line and all.
+        """From now on, complete chunks in HTTP's chunked coding go to `relay` unchanged, with their size lines.
 
-        Whatever comes otherwise still goes to the sink, without its coding."""
+        All other data still goes to the sink, decoded."""
         ...
 
 
-class Link(Protocol):
-    """The way to one replica."""
+class UpstreamLink(Protocol):
+    """The connections to one replica."""
 
-    def send(self, request: bytes, sink: Sink) -> UpstreamCall: ...
+    def send(self, request: bytes, sink: ResponseSink) -> UpstreamCall: ...
 
     async def probe(self, request: bytes, *, within_s: float) -> bool:
-        """Whether anything that speaks HTTP answers this request, on a connection of its own.
+        """Whether an HTTP server answers this request, on a separate connection.
 
-        An empty request asks only whether somebody listens."""
+        An empty request only checks that the port accepts connections."""
         ...
 
     def close(self) -> None:
-        """Idle connections end; calls in progress go on."""
+        """Closes idle connections. Calls in progress continue."""
         ...
 
 
 class Upstream(Protocol):
-    def open(self, address: str) -> Link: ...
+    def open(self, address: str) -> UpstreamLink: ...

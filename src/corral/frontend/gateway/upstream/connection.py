@@ -3,34 +3,36 @@
 import asyncio
 import socket
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import httptools
 
 from corral.formats.http_chunks import are_whole_chunks
-from corral.formats.http_heads import RepeatedHead
-from corral.frontend.gateway.upstream.calls import EVENT, ChunkRelay, Failure, FailureKind, Headers, Sink
-from corral.frontend.gateway.upstream.outbox import Outbox
+from corral.frontend.gateway.upstream.calls import EVENT, ChunkRelay, Failure, FailureKind, Headers, ResponseSink
 
-# A connection that was idle for this long and ends without a word had been closed already: nobody read the request.
+if TYPE_CHECKING:
+    from corral.frontend.gateway.upstream.upstream import HttpLink
+
+# A connection that was idle for this long and ends without an answer had already been closed by the replica: the
+# request was not read.
 STALE_AFTER_S = 0.5
-# A machine that vanished without a word is noticed within about ten seconds, however long its answer may take.
+# The loss of a node is noticed within about ten seconds, however long an answer takes.
 KEEPALIVE = (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 10_000))
-HEAD_MOST_BYTES = 64 * 1024
-RELAY_MOST_BYTES = 8192
-# A loop may read megabytes of one stream in one pass. More than this is written at once: only then does a client that
-# does not read slow its replica down.
-LATE_MOST_BYTES = 64 * 1024
+HEAD_MAX_BYTES = 64 * 1024
+RELAY_MAX_BYTES = 8192
+# The loop may read megabytes of one stream in one pass. More than this is written at once, because only written data
+# makes a client that does not read slow its replica down.
+LATE_MAX_BYTES = 64 * 1024
 _END = b"0\r\n\r\n"
 
 
 def _size_lines() -> list[bytes]:
-    """The size line of a chunk, by the length of the whole chunk: what mostly comes is one whole chunk."""
-    # No data of a length that no chunk has begins with more bytes than that.
-    lines = [b"" for _ in range(RELAY_MOST_BYTES + 1)]
-    for size in range(1, RELAY_MOST_BYTES):
+    """The size line of a chunk, by the length of the chunk with its framing. Most data is exactly one chunk."""
+    # For a length that no chunk has: a line longer than the data, which no data can begin with.
+    lines = [b"" for _ in range(RELAY_MAX_BYTES + 1)]
+    for size in range(1, RELAY_MAX_BYTES):
         line = b"%x\r\n" % size
-        if len(line) + size + 2 <= RELAY_MOST_BYTES:
+        if len(line) + size + 2 <= RELAY_MAX_BYTES:
             lines[len(line) + size + 2] = line
     return [line or bytes(length + 1) for length, line in enumerate(lines)]
 
@@ -45,7 +47,7 @@ class UpstreamHttpCall:
     cancelled = False
     paused = False
 
-    def __init__(self, request: bytes, sink: Sink) -> None:
+    def __init__(self, request: bytes, sink: ResponseSink) -> None:
         self.request = request
         self.sink = sink
 
@@ -76,23 +78,8 @@ class UpstreamHttpCall:
             self.sink.on_failure(Failure(kind, text))
 
 
-class ConnectionOwner(Protocol):
-    """The way to the replica that the connection belongs to."""
-
-    repeated: RepeatedHead[Headers]
-    outbox: Outbox
-
-    def give_back(self, connection: "ReplicaConnection", *, after_stream: bool = False) -> None: ...
-
-    def closes_after_streams(self) -> None: ...
-
-    def lost(self, connection: "ReplicaConnection") -> None: ...
-
-    def again(self, call: UpstreamHttpCall) -> None: ...
-
-
 class _Hooks:
-    """What the parser calls. As much as can be is left to dict and list themselves: their calls cost no frame."""
+    """The parser's callbacks. Where possible they are methods of dict and list, which need no Python frame."""
 
     __slots__ = (
         "on_body", "on_chunk_complete", "on_chunk_header", "on_header", "on_headers_complete", "on_message_begin",
@@ -110,21 +97,21 @@ class _Hooks:
 
 
 class ReplicaConnection(asyncio.Protocol):
-    def __init__(self, link: ConnectionOwner) -> None:
+    def __init__(self, link: "HttpLink") -> None:
         self._link = link
         self._post = link.outbox.post
         self.headers: Headers = {}
         self.parts: list[bytes] = []
         self.quiet = [True]
-        """Emptied by the first byte of a message."""
+        """Empty after the first byte of a message."""
         self.in_head = True
         self._head: Headers = {}
-        """The answer's headers. What comes behind its body, a trailer or another answer, is none of them."""
+        """The headers of the answer, without trailers and whatever else follows its body."""
         self.between_chunks: list[bool] = []
         self.mark_between_chunks = partial(self.between_chunks.append, True)
-        """Filled by the end of a chunk, emptied by the size line of the next one."""
+        """Filled by the end of a chunk, emptied by the next size line."""
         self._relay: ChunkRelay | None = None
-        """Set while every byte so far belongs to a whole chunk, so that the parser need not see the next one."""
+        """Set while all data so far is complete chunks, so that the next one can bypass the parser."""
         self._relay_to: ChunkRelay | None = None
         self._after_stream = False
         self._parser = httptools.HttpResponseParser(_Hooks(self))
@@ -134,8 +121,8 @@ class ReplicaConnection(asyncio.Protocol):
         self.idle_since_s = 0.0
         self._heard_bytes = 0
         self._framing_bytes = 0
-        """What came since the head's first byte, or since the last byte of a body."""
-        self._told = False
+        """Bytes received since the head began, or since the last byte of the body."""
+        self._is_head_passed = False
         self._complete = False
         self._body = b""
         self._status = 0
@@ -154,7 +141,7 @@ class ReplicaConnection(asyncio.Protocol):
             self.pause()
 
     def begin_again(self, call: UpstreamHttpCall, now_s: float) -> bool:
-        """Another request on a connection that was idle. False when it is no longer good for one."""
+        """Sends another request on an idle connection. False when the connection can no longer be used."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
@@ -165,9 +152,9 @@ class ReplicaConnection(asyncio.Protocol):
         return True
 
     def _forget(self) -> None:
-        """What was known of the answer that has ended."""
+        """Clears the state of the answer that has ended."""
         self._heard_bytes = self._framing_bytes = 0
-        self._told = self._complete = False
+        self._is_head_passed = self._complete = False
         self._relay = self._relay_to = None
         self.between_chunks.clear()
         self._body = b""
@@ -197,18 +184,16 @@ class ReplicaConnection(asyncio.Protocol):
         if relay is not None:
             length = len(data)
             if (
-                length <= RELAY_MOST_BYTES
-                and data[_SIZE_SLICES[length]] == _SIZE_LINES[length]
-                and data[-2:] == b"\r\n"
+                length <= RELAY_MAX_BYTES and data[_SIZE_SLICES[length]] == _SIZE_LINES[length] and data[-2:] == b"\r\n"
             ) or (data[-5:] != _END and are_whole_chunks(data)):
-                # Once for every chunk of every stream: no calls but those that do the work.
+                # This runs for every chunk of every stream, so it makes as few calls as possible.
                 relay.events += data.count(EVENT)
                 relay.earlier = relay.before_last
                 relay.before_last = relay.last
                 relay.last = data
                 if relay.late:
                     relay.late += data
-                    if len(relay.late) > LATE_MOST_BYTES:
+                    if len(relay.late) > LATE_MAX_BYTES:
                         relay.flush()
                 else:
                     relay.late = data
@@ -217,7 +202,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._relay = None
         call = self._call
         if call is None or call.cancelled:
-            # Speaks without being asked, or to nobody: what comes next on this connection could belong to anything.
+            # Data without a request, or for a cancelled one. What follows cannot be assigned to a request.
             self.abort()
             return
         if not self._heard_bytes:
@@ -234,9 +219,9 @@ class ReplicaConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # Behind a whole answer it may be what it will: nobody gets it.
+            # After a complete answer, invalid data does no harm: it is not used.
             if not self._complete:
-                self._break(f"it does not answer in HTTP ({error})")
+                self._break(f"it does not answer with HTTP ({error})")
                 return
             self._keeps = False
         if self._complete:
@@ -245,24 +230,24 @@ class ReplicaConnection(asyncio.Protocol):
             self._pass_on(call, data)
 
     def _pass_on(self, call: UpstreamHttpCall, data: bytes) -> None:
-        """What has come of an answer that is not whole."""
+        """Passes on the part of an incomplete answer that has arrived."""
         parts = self.parts
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         self._framing_bytes = 0 if body else self._framing_bytes + len(data)
-        if self._framing_bytes > HEAD_MOST_BYTES:
-            self._break("its headers have no end")
-        elif self._told:
+        if self._framing_bytes > HEAD_MAX_BYTES:
+            self._break("its headers are too large")
+        elif self._is_head_passed:
             if body:
                 call.sink.on_data(body, False)
             self._maybe_relay(data)
         elif not self.in_head:
-            self._told = True
+            self._is_head_passed = True
             call.sink.on_answer(self._parser.get_status_code(), self._head, body, False)
             self._maybe_relay(data)
 
     def _maybe_relay(self, data: bytes) -> None:
-        # After a chunk's end only digits of the next size line may have come, and they do not end a line.
+        # After the end of a chunk, only digits of the next size line may have arrived, and they do not end a line.
         if self._relay_to is not None and self.between_chunks and data.endswith(b"\r\n"):
             self._relay = self._relay_to
 
@@ -274,8 +259,8 @@ class ReplicaConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._complete:
-            return  # a second answer, which nobody asked for
-        # Asked now: the parser forgets with the end of the message.
+            return  # a second answer, without a request
+        # Read now: the parser forgets it after the end of the message.
         status = self._parser.get_status_code()
         self.quiet.append(True)
         self.in_head = True
@@ -289,23 +274,23 @@ class ReplicaConnection(asyncio.Protocol):
         self._complete = True
 
     def _finish(self, call: UpstreamHttpCall, data: bytes) -> None:
-        # Free before the sink is told: what it starts next may take this very connection.
+        # The connection is free before the sink is called: the next request may use it.
         self._call = call.connection = None
-        headers, body, told = self._head, self._body, self._told
+        headers, body, is_head_passed = self._head, self._body, self._is_head_passed
         keeps = self._keeps and bool(self.quiet)
         self._after_stream = _is_event_stream(headers)
         self._forget()
         self.headers.clear()
         self.parts.clear()
-        if not told and keeps and self._status == 200:
+        if not is_head_passed and keeps and self._status == 200:
             self._link.repeated.learn(data, headers)
-        # Anything behind the end of the answer makes the connection unfit for another one.
+        # Data after the end of the answer makes the connection unusable for another request.
         if keeps:
             self._link.give_back(self, after_stream=self._after_stream)
         else:
             self.close()
         call.cancelled = True
-        if told:
+        if is_head_passed:
             call.sink.on_data(body, True)
         else:
             call.sink.on_answer(self._status, headers, body, True)
@@ -323,7 +308,7 @@ class ReplicaConnection(asyncio.Protocol):
         if call is None or call.cancelled:
             return
         call.connection = None
-        if self._told and not self._is_framed():
+        if self._is_head_passed and not self._is_framed():
             call.cancelled = True
             call.sink.on_data(b"", True)
         elif self._is_stale():
@@ -331,7 +316,7 @@ class ReplicaConnection(asyncio.Protocol):
                 self._link.closes_after_streams()
             self._link.again(call)
         else:
-            call.fail(FailureKind.BROKEN, why(error) if error else "it closed the connection")
+            call.fail(FailureKind.BROKEN, describe_os_error(error) if error else "it closed the connection")
 
     def _is_framed(self) -> bool:
         return any(name.lower() in (b"content-length", b"transfer-encoding") for name in self._head)
@@ -357,5 +342,5 @@ def _keep_alive(connection: socket.socket | None) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def why(error: BaseException) -> str:
+def describe_os_error(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,8 +1,9 @@
-"""Chunks of streams that are under way, until the loop has looked at everything that came.
+"""Delays the chunks of running streams until the event loop has read everything that arrived.
 
-Reading a chunk is quick, writing it is not. Were each written as it is read, a new request, or the first word of an
-answer, would stand behind all chunks that came before it. So chunks wait for the end of the loop's pass, and then go
-out a few dozen at a time, with a look at what came in between. A stream that is late gets all its chunks at once."""
+Reading a chunk is fast, writing it is slow. If each were written as soon as it is read, a new request or the first
+token of an answer would wait behind all chunks that arrived before it. So chunks wait until the end of the loop's pass.
+Then they are written a few dozen at a time, and new input is read in between. A late stream gets all its chunks at
+once."""
 
 import asyncio
 from collections import deque
@@ -10,7 +11,7 @@ from collections import deque
 from corral.frontend.gateway.upstream.calls import ChunkRelay
 
 AT_ONCE = 64
-# Of many that wait, at least this part goes out between two looks: nobody waits for more than a few of them.
+# At least this part of the waiting streams is written between two passes, so that none waits for many passes.
 PARTS = 4
 
 
@@ -21,7 +22,7 @@ class Outbox:
         self._waiting: deque[ChunkRelay] = deque()
 
     def post(self, relay: ChunkRelay) -> None:
-        """Once for what is late on a relay; more may be added to it until it is flushed."""
+        """Called once for each relay with delayed chunks. More may be added to the relay until it is flushed."""
         waiting = self._waiting
         if not waiting:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -36,6 +37,6 @@ class Outbox:
                 if data:
                     relay.write(data)
         finally:
-            # Also when a write failed: the other streams go on.
+            # Also after a failed write: the other streams continue.
             if waiting:
                 asyncio.get_running_loop().call_soon(self._flush)

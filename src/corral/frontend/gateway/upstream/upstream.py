@@ -1,4 +1,4 @@
-"""HTTP to replicas: lasting connections, bytes as they come, and an answer for every request, a failure included."""
+"""HTTP to replicas: connections are kept open and reused, and every request gets an answer or a failure."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,23 +6,23 @@ from types import TracebackType
 from typing import Self
 
 from corral.formats.http_heads import RepeatedHead
-from corral.frontend.gateway.upstream.calls import FailureKind, Headers, Sink
-from corral.frontend.gateway.upstream.connection import ReplicaConnection, UpstreamHttpCall, why
+from corral.frontend.gateway.upstream.calls import FailureKind, Headers, ResponseSink
+from corral.frontend.gateway.upstream.connection import ReplicaConnection, UpstreamHttpCall, describe_os_error
 from corral.frontend.gateway.upstream.outbox import Outbox
 
 CONNECT_WITHIN_S = 2.0
-# Servers commonly close after 5 s: going first, we seldom write into a connection that is being closed.
-IDLE_MOST_S = 4.0
+# Servers commonly close idle connections after 5 s. Closing earlier avoids writing to one that is being closed.
+IDLE_MAX_S = 4.0
 SWEEP_EVERY_S = 1.0
-# A connection whose stream has ended rests for this long before it is used again, until it is known what this replica
-# does: some say that they keep the connection, and close it all the same.
+# Some replicas announce that they keep a connection after a stream, and close it all the same. Until it is known what a
+# replica does, its connection is not used again for this long.
 REST_S = 0.25
-# A process that was killed may take connections for as long as the kernel needs to close what it had open.
+# A killed process may accept connections until the kernel has closed its sockets.
 KEPT_S = 0.5
 
 
 class HttpUpstream:
-    """Owns its connections and the tasks that open them: leaving the block ends all."""
+    """Owns its connections and the tasks that open them. Leaving the block ends all of them."""
 
     def __init__(self) -> None:
         self._links: set[HttpLink] = set()
@@ -63,7 +63,7 @@ class HttpUpstream:
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             for link in list(self._links):
-                link.close_idle(before_s=loop.time() - IDLE_MOST_S)
+                link.close_idle(before_s=loop.time() - IDLE_MAX_S)
 
 
 class HttpLink:
@@ -82,16 +82,16 @@ class HttpLink:
         self._on_done = on_done
         self._idle: list[ReplicaConnection] = []
         self._resting: list[ReplicaConnection] = []
-        """Their streams have ended, and it is not known yet whether this replica keeps such connections."""
+        """Connections whose stream has ended, while it is unknown whether the replica keeps them."""
         self.keeps_after_streams: bool | None = None
         self._open: set[ReplicaConnection] = set()
         self._closed = False
         self.repeated: RepeatedHead[Headers] = RepeatedHead()
-        """The head of this replica's latest whole answer with status 200, on a connection that is kept."""
+        """The head of this replica's latest complete answer with status 200 on a connection that is kept."""
         self._loop = asyncio.get_running_loop()
         self._now_s = self._loop.time
 
-    def send(self, request: bytes, sink: Sink) -> "UpstreamHttpCall":
+    def send(self, request: bytes, sink: ResponseSink) -> "UpstreamHttpCall":
         call = UpstreamHttpCall(request, sink)
         idle = self._idle
         while idle:
@@ -109,7 +109,7 @@ class HttpLink:
         except TimeoutError:
             call.fail(FailureKind.UNREACHABLE, f"no connection within {CONNECT_WITHIN_S:g} s")
         except OSError as error:
-            call.fail(FailureKind.UNREACHABLE, why(error))
+            call.fail(FailureKind.UNREACHABLE, describe_os_error(error))
         else:
             self._open.add(connection)
             if call.cancelled:

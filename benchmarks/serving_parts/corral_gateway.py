@@ -1,9 +1,8 @@
-"""Corral's lane on a port, as a frontend runs it, with a fixed route table in place of the store's replicas.
+"""Corral's gateway on a port, as a frontend runs it, with a fixed route table in place of the store's replicas.
 
-    corral_lane.py PORT ADDRESS[,ADDRESS...] KEY [--model NAME] [--shared]
+    corral_gateway.py PORT ADDRESS[,ADDRESS...] KEY [--model NAME] [--shared]
 
-Keys are read from a real SQLite store, and usage is counted into it; routing, limits, queue, in-flight and metrics are
-all on.
+Keys are read from a real SQLite store, and usage is written to it. Routing, limits, queue and metrics are on.
 """
 
 import argparse
@@ -20,9 +19,9 @@ from corral.frontend.auth.rules import Authorizer
 from corral.frontend.gateway.gateway import Gateway
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.gateway.keys import StoredKeys
-from corral.frontend.gateway.limits import LaneLimits
-from corral.frontend.gateway.loads import NoLoads
-from corral.frontend.gateway.metrics import Meters
+from corral.frontend.gateway.limits import GatewayLimits
+from corral.frontend.gateway.loads import LoadFailed
+from corral.frontend.gateway.metrics import GatewayMetrics
 from corral.frontend.gateway.upstream.upstream import HttpUpstream
 from corral.frontend.gateway.usage_writer import UsageCounter
 from corral.store.access.api_keys import AccessStore, Scope
@@ -33,6 +32,11 @@ from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
 from corral.system.run import run_until_signal
 from corral.telemetry.metrics import MetricRegistry
+
+
+class NoLoads:
+    async def ensure(self, model: str, *, within_s: float) -> None:
+        raise LoadFailed(f"the benchmark cannot load {model!r}")
 
 
 class FixedRoutes:
@@ -62,19 +66,19 @@ async def main(options: argparse.Namespace, directory: Path) -> None:
     keys = StoredKeys(store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True)
     usage = UsageCounter(UsageStore(database), writer="bench")
     async with HttpUpstream() as upstream, asyncio.TaskGroup() as tasks:
-        lane = Gateway(
+        gateway = Gateway(
             keys=keys, routes=FixedRoutes(options.addresses.split(","), options.model), upstream=upstream,
-            inflight=InFlight("bench", run="1"), meters=Meters(MetricRegistry()), loads=NoLoads(), drivers={},
+            inflight=InFlight("bench", run="1"), metrics=GatewayMetrics(MetricRegistry()), loads=NoLoads(), drivers={},
             clock=clock,
-            draw=ids.draw, limits=LaneLimits(), usage=usage,
+            draw=ids.draw, limits=GatewayLimits(), usage=usage,
         )  # fmt: skip
-        async with lane:
+        async with gateway:
             tasks.create_task(keys.follow())
-            tasks.create_task(lane.table.follow())
+            tasks.create_task(gateway.table.follow())
             tasks.create_task(usage.run())
             gc.collect()
             gc.freeze()
-            await serve_http(PlainTextResponse("the app"), listener, lane=lane)
+            await serve_http(PlainTextResponse("the app"), listener, raw_handler=gateway)
 
 
 if __name__ == "__main__":

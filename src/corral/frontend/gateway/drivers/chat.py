@@ -1,4 +1,4 @@
-"""Chat and completion through a LocalAI backend."""
+"""Chat and text completion with a LocalAI backend."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -20,7 +20,7 @@ from corral.frontend.gateway.drivers.replies import (
 )
 from corral.frontend.gateway.drivers.tool_calls import find_tool_calls
 
-CHOICES_MOST = 8
+CHOICES_MAX = 8
 
 
 async def chat(call: BackendCall) -> None:
@@ -51,8 +51,8 @@ async def chat(call: BackendCall) -> None:
 
 def _count(request: Sampling) -> int:
     count = 1 if request.n is None else request.n
-    if not 1 <= count <= CHOICES_MOST:
-        raise InvalidInput(f"n must be between 1 and {CHOICES_MOST}")
+    if not 1 <= count <= CHOICES_MAX:
+        raise InvalidInput(f"n must be between 1 and {CHOICES_MAX}")
     if count > 1 and request.stream:
         raise InvalidInput("n must be 1 in a stream from this backend")
     return count
@@ -80,7 +80,7 @@ async def _one_chat(call: BackendCall, request: ChatRequest, options: dict[str, 
         message["reasoning_content"] = delta.reasoning
     if calls:
         message["tool_calls"] = calls
-    reason = finish_reason(called=bool(calls), tokens=reader.tokens, most=options.get("Tokens", 0))
+    reason = finish_reason(called=bool(calls), tokens=reader.tokens, max_tokens=options.get("Tokens", 0))
     choice = {"message": message, "finish_reason": reason}
     if request.logprobs:
         choice["logprobs"] = delta.logprobs
@@ -88,14 +88,14 @@ async def _one_chat(call: BackendCall, request: ChatRequest, options: dict[str, 
 
 
 def _may_hide_calls(request: ChatRequest, options: dict[str, Any]) -> bool:
-    """Told of tools in a prompt that we rendered, a model answers in its own way, which the backend does not know."""
+    """With a prompt rendered here, a model writes tool calls in its own form, which the backend does not parse."""
     return bool(request.tools or request.functions) and not options.get("UseTokenizerTemplate")
 
 
-async def _held_back(
+async def _collect_answer(
     call: BackendCall, deltas: AsyncGenerator[Delta, None], reader: ReplyReader
 ) -> AsyncGenerator[Delta, None]:
-    """Nothing is known about a call before the last token: the answer comes in one piece."""
+    """Sends the answer in one piece: a tool call is recognised only after the last token."""
     parts = [delta async for delta in deltas]
     whole = Delta(
         reasoning="".join(delta.reasoning for delta in parts),
@@ -116,7 +116,7 @@ async def _stream_chat(call: BackendCall, request: ChatRequest, options: dict[st
     try:
         started = False
         async with aclosing(_deltas(call, reader, options)) as plain:
-            deltas = _held_back(call, plain, reader) if _may_hide_calls(request, options) else plain
+            deltas = _collect_answer(call, plain, reader) if _may_hide_calls(request, options) else plain
             async for delta in deltas:
                 if not started:
                     started = True
@@ -124,7 +124,7 @@ async def _stream_chat(call: BackendCall, request: ChatRequest, options: dict[st
                     await call.send_event({**head, "choices": [_choice({"role": "assistant", "content": ""})]})
                 if not delta.empty:
                     await call.send_event({**head, "choices": [_choice(delta.as_message(), delta, request.logprobs)]})
-        reason = finish_reason(called=reader.called, tokens=reader.tokens, most=options.get("Tokens", 0))
+        reason = finish_reason(called=reader.called, tokens=reader.tokens, max_tokens=options.get("Tokens", 0))
         await call.send_event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
         await _send_usage(call, request, head, reader.tokens)
         await call.end_stream()
@@ -140,7 +140,7 @@ def _choice(message: dict[str, Any], delta: Delta | None = None, logprobs: bool 
 
 
 async def _deltas(call: BackendCall, reader: ReplyReader, options: dict[str, Any]) -> AsyncGenerator[Delta, None]:
-    """One for each reply, and at least one: an answer of nothing is an answer too."""
+    """One delta for each reply, and at least one even for an empty answer."""
     async with aclosing(call.follow("PredictStream", PREDICT_OPTIONS, options, REPLY)) as replies:
         async for reply in replies:
             yield reader.read(reply)
@@ -164,7 +164,7 @@ async def complete(call: BackendCall) -> None:
     }
     if request.stream:
         if len(prompts) > 1:
-            raise InvalidInput("a stream from this backend takes one prompt")
+            raise InvalidInput("a stream from this backend supports only one prompt")
         await _stream_completion(call, request, options, prompts[0])
         return
     tokens = Tokens()
@@ -172,10 +172,10 @@ async def complete(call: BackendCall) -> None:
     for prompt in prompts:
         for _ in range(_count(request)):
             reader = ReplyReader()
-            asked = {**options, "Prompt": completion_prompt(call.config, prompt)}
-            delta = reader.read(await call.ask("Predict", PREDICT_OPTIONS, asked, REPLY), last=True)
+            fields = {**options, "Prompt": completion_prompt(call.config, prompt)}
+            delta = reader.read(await call.ask("Predict", PREDICT_OPTIONS, fields, REPLY), last=True)
             text = finetune(call.config, delta.content)
-            reason = finish_reason(called=False, tokens=reader.tokens, most=options.get("Tokens", 0))
+            reason = finish_reason(called=False, tokens=reader.tokens, max_tokens=options.get("Tokens", 0))
             text = prompt + text if request.echo else text
             choices.append({"index": len(choices), "text": text, "logprobs": delta.logprobs, "finish_reason": reason})
             tokens.prompt += reader.tokens.prompt
@@ -191,10 +191,10 @@ async def _stream_completion(
     _count(request)
     head = _head(call, request, "cmpl", "text_completion")
     reader = ReplyReader()
-    asked = {**options, "Prompt": completion_prompt(call.config, prompt)}
+    fields = {**options, "Prompt": completion_prompt(call.config, prompt)}
     try:
         started = False
-        async with aclosing(_deltas(call, reader, asked)) as deltas:
+        async with aclosing(_deltas(call, reader, fields)) as deltas:
             async for delta in deltas:
                 if not started:
                     started = True
@@ -203,7 +203,7 @@ async def _stream_completion(
                         await call.send_event({**head, "choices": [_text_choice(prompt)]})
                 if delta.content:
                     await call.send_event({**head, "choices": [_text_choice(delta.content, delta.logprobs)]})
-        reason = finish_reason(called=False, tokens=reader.tokens, most=options.get("Tokens", 0))
+        reason = finish_reason(called=False, tokens=reader.tokens, max_tokens=options.get("Tokens", 0))
         await call.send_event({**head, "choices": [{**_text_choice(""), "finish_reason": reason}]})
         await _send_usage(call, request, head, reader.tokens)
         await call.end_stream()

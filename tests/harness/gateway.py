@@ -1,4 +1,4 @@
-"""A lane on a real socket, and replicas as real servers that do what a test tells them."""
+"""A gateway on a real socket, and replicas that are real servers with scripts."""
 
 import asyncio
 import json
@@ -13,10 +13,10 @@ from corral.core.replicas.routing import ModelRoute, ReplicaId, RoutePolicy, Rou
 from corral.frontend.gateway.drivers import Driver
 from corral.frontend.gateway.gateway import Gateway
 from corral.frontend.gateway.in_flight import InFlight
-from corral.frontend.gateway.keys import LaneKey
-from corral.frontend.gateway.limits import LaneLimits
-from corral.frontend.gateway.loads import Loads, NoLoads
-from corral.frontend.gateway.metrics import Meters
+from corral.frontend.gateway.keys import ClientKey
+from corral.frontend.gateway.limits import GatewayLimits
+from corral.frontend.gateway.loads import LoadFailed, Loads
+from corral.frontend.gateway.metrics import GatewayMetrics
 from corral.frontend.gateway.upstream.upstream import HttpUpstream
 from corral.system import SystemClock, SystemIds
 from corral.system.http_limits import HttpLimits
@@ -31,7 +31,7 @@ LIMITED_KEY = "corral-limited-key"
 
 @dataclass
 class Seen:
-    """A request as a replica got it."""
+    """A request as a replica received it."""
 
     path: str
     headers: dict[str, str]
@@ -42,11 +42,11 @@ class Seen:
 
 
 class ClientGone(Exception):
-    """The lane closed the connection."""
+    """The gateway closed the connection."""
 
 
 class Answering:
-    """What a replica's script may do with one request."""
+    """What a replica script can do with one request."""
 
     def __init__(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.seen = seen
@@ -94,7 +94,7 @@ def completion(who: str) -> dict[str, Any]:
 
 
 class Replica:
-    """Answers with its own name unless a test gives it a script. It refuses callers without its token."""
+    """Answers with its own name unless a test gives it a script. It rejects clients without its token."""
 
     def __init__(self, name: str, *, token: str | None = None) -> None:
         self.name = name
@@ -181,65 +181,79 @@ class Routes:
 class Keys:
     def __init__(self) -> None:
         self.known = {
-            KEY: LaneKey("key-1", "one", admin=True),
-            OTHER_KEY: LaneKey("key-2", "two"),
-            LIMITED_KEY: LaneKey("key-3", "limited", frozenset({"allowed"})),
+            KEY: ClientKey("key-1", "one", admin=True),
+            OTHER_KEY: ClientKey("key-2", "two"),
+            LIMITED_KEY: ClientKey("key-3", "limited", frozenset({"allowed"})),
         }
 
-    def find(self, authorization: bytes) -> LaneKey | None:
+    def find(self, authorization: bytes) -> ClientKey | None:
         return self.known.get(authorization.decode("latin-1").removeprefix("Bearer "))
 
-    async def ask(
+    async def authenticate(
         self, headers: Mapping[str, str], cookies: Mapping[str, str], method: str, address: str
-    ) -> LaneKey | None:
+    ) -> ClientKey | None:
         return None
 
 
-class RunningLane:
-    def __init__(self, lane: Gateway, port: int, routes: Routes, keys: Keys) -> None:
-        self.lane = lane
+class NoLoads:
+    """Loads that always fail."""
+
+    async def ensure(self, model: str, *, within_s: float) -> None:
+        raise LoadFailed(f"no node can load {model!r}")
+
+
+class RunningGateway:
+    def __init__(self, gateway: Gateway, port: int, routes: Routes, keys: Keys) -> None:
+        self.gateway = gateway
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.routes = routes
         self.keys = keys
 
     def serve(self, model: str, *replicas: Replica, capacity: int | None = None, **more: Any) -> None:
-        """Routes one model to these replicas, beside what is there."""
+        """Routes one model to these replicas, in addition to the existing routes."""
         others = tuple(route for route in self.routes.snapshot.routes if route.model != model)
         routed = tuple(replica.route(capacity=capacity) for replica in replicas)
         self.routes.put(*others, ModelRoute(model=model, replicas=routed, **more))
-        self.lane.table.apply(self.routes.snapshot)
+        self.gateway.table.apply(self.routes.snapshot)
+
+    def open_requests(self) -> int:
+        """Leases that this gateway holds on replicas."""
+        return sum(self.gateway.inflight.snapshot().replicas.values())
 
     def metrics(self) -> str:
-        self.lane.ledger.fold()
-        return render(self.lane.meters.registry.collect())
+        self.gateway.accounting.fold()
+        return render(self.gateway.metrics.registry.collect())
 
 
 @asynccontextmanager
-async def running_lane(
+async def running_gateway(
     *,
-    limits: LaneLimits | None = None,
+    limits: GatewayLimits | None = None,
     loads: Loads | None = None,
     drivers: Mapping[str, Driver] | None = None,
     http: HttpLimits | None = None,
-) -> AsyncIterator[RunningLane]:
+) -> AsyncIterator[RunningGateway]:
     clock, ids = SystemClock(), SystemIds()
     routes, keys = Routes(), Keys()
     listener = bind_socket("127.0.0.1", 0, setting="")
     port = listener.getsockname()[1]
     async with HttpUpstream() as upstream:
-        lane = Gateway(
+        gateway = Gateway(
             keys=keys, routes=routes, upstream=upstream, inflight=InFlight("test", run="1"),
-            meters=Meters(MetricRegistry()),
-            loads=loads or NoLoads(), drivers=drivers or {}, clock=clock, draw=ids.draw, limits=limits or LaneLimits(),
+            metrics=GatewayMetrics(MetricRegistry()),
+            loads=loads or NoLoads(), drivers=drivers or {}, clock=clock, draw=ids.draw,
+            limits=limits or GatewayLimits(),
         )  # fmt: skip
-        async with lane:
-            following = asyncio.ensure_future(lane.table.follow())
-            serving = asyncio.ensure_future(serve_http(PlainTextResponse("the app"), listener, lane=lane, limits=http))
+        async with gateway:
+            following = asyncio.ensure_future(gateway.table.follow())
+            serving = asyncio.ensure_future(
+                serve_http(PlainTextResponse("the app"), listener, raw_handler=gateway, limits=http)
+            )
             try:
-                yield RunningLane(lane, port, routes, keys)
+                yield RunningGateway(gateway, port, routes, keys)
             finally:
-                lane.end()
+                gateway.end()
                 for task in (following, serving):
                     task.cancel()
                 await asyncio.wait({following, serving}, timeout=60)

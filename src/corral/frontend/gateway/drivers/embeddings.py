@@ -1,4 +1,4 @@
-"""Embeddings and reranking through a LocalAI backend."""
+"""Embeddings and reranking with a LocalAI backend."""
 
 import base64
 import struct
@@ -10,7 +10,7 @@ from corral.frontend.gateway.drivers.call import BackendCall
 from corral.frontend.gateway.drivers.openai_bodies import EmbeddingRequest, RerankRequest, decode_body
 from corral.system.grpc_channel import BackendFailed
 
-INPUTS_MOST = 2048
+INPUTS_MAX = 2048
 PER_TOKEN = 2
 
 
@@ -22,8 +22,8 @@ async def embed(call: BackendCall) -> None:
     data = []
     prompt_tokens = 0
     for index, fields in enumerate(inputs):
-        asked = {**fields, "ModelIdentity": call.config.model}
-        result = await call.ask("Embedding", PREDICT_OPTIONS, asked, EMBEDDING_RESULT)
+        fields = {**fields, "ModelIdentity": call.config.model}
+        result = await call.ask("Embedding", PREDICT_OPTIONS, fields, EMBEDDING_RESULT)
         vector = _vector(result, request.dimensions)
         prompt_tokens += result.get("prompt_tokens", 0)
         shown = vector if request.encoding_format == "float" else _base64(vector)
@@ -34,13 +34,13 @@ async def embed(call: BackendCall) -> None:
 
 
 def _inputs(given: str | list[Any]) -> list[dict[str, Any]]:
-    """A text, texts, token numbers, or lists of token numbers."""
+    """Accepts a text, texts, token numbers, or lists of token numbers."""
     if isinstance(given, str) or (given and all(_is_number(item) for item in given)):
         given = [given]
     if not given:
         raise InvalidInput("input must not be empty")
-    if len(given) > INPUTS_MOST:
-        raise InvalidInput(f"input may hold at most {INPUTS_MOST} items")
+    if len(given) > INPUTS_MAX:
+        raise InvalidInput(f"input may contain at most {INPUTS_MAX} items")
     fields: list[dict[str, Any]] = []
     for item in given:
         if isinstance(item, str) and item:
@@ -48,7 +48,7 @@ def _inputs(given: str | list[Any]) -> list[dict[str, Any]]:
         elif isinstance(item, list) and item and all(_is_number(token) for token in item):
             fields.append({"EmbeddingTokens": item})
         else:
-            raise InvalidInput("input must be texts that are not empty, or lists of token numbers")
+            raise InvalidInput("input must contain non-empty texts or lists of token numbers")
     return fields
 
 
@@ -59,10 +59,10 @@ def _is_number(value: Any) -> bool:
 def _vector(result: dict[str, Any], dimensions: int | None) -> list[float]:
     vector: list[float] = result.get("embeddings") or []
     if not vector:
-        raise BackendFailed("the backend gave no embedding")
+        raise BackendFailed("the backend returned no embedding")
     if result.get("layout") == PER_TOKEN and result.get("tokens", 0) > 1:
         raise BackendFailed(
-            "the backend gives an embedding for each token; have it pool them with an option in the configuration"
+            "the backend returns an embedding for each token; set a pooling option in the model's configuration"
         )
     if dimensions is not None and dimensions != len(vector):
         raise InvalidInput(f"the model's embeddings have {len(vector)} dimensions, not {dimensions}")
@@ -80,13 +80,13 @@ async def rerank(call: BackendCall) -> None:
         raise InvalidInput("query and documents must not be empty")
     if request.top_n is not None and request.top_n < 1:
         raise InvalidInput("top_n must be at least 1")
-    asked = {
+    fields = {
         "query": request.query,
         "documents": texts,
         "top_n": request.top_n or len(texts),
         "ModelIdentity": call.config.model,
     }
-    reply = await call.ask("Rerank", RERANK_REQUEST, asked, RERANK_RESULT)
+    reply = await call.ask("Rerank", RERANK_REQUEST, fields, RERANK_RESULT)
     results = [_ranked(item, texts, with_text=request.return_documents) for item in reply.get("results") or []]
     used = reply.get("usage") or {}
     prompt = used.get("prompt_tokens", 0)
@@ -98,7 +98,7 @@ async def rerank(call: BackendCall) -> None:
 def _ranked(item: dict[str, Any], texts: list[str], *, with_text: bool) -> dict[str, Any]:
     index = item.get("index", 0)
     if not 0 <= index < len(texts):
-        raise BackendFailed("the backend ranked a document that it was not given")
+        raise BackendFailed("the backend ranked a document that is not in the request")
     found: dict[str, Any] = {"index": index, "relevance_score": item.get("relevance_score", 0.0)}
     if with_text:
         found["document"] = {"text": item.get("text") or texts[index]}

@@ -1,0 +1,161 @@
+"""Why requests went where they went: the latest ones, recorded as they end, and described when somebody asks."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from corral.bus.request_trace import TracedFailure, TracedReplica, TracedRequest
+from corral.frontend.gateway.endpoints import Endpoint, Pick, PickFields, ServedModel
+from corral.system import Clock
+
+KEPT = 8192
+
+
+class FailedAttempt(NamedTuple):
+    endpoint: Endpoint
+    outstanding_before: int
+    pick: PickFields | None
+    error: str
+
+
+class RequestTrace:
+    """What happened to a request that did not go straight to a replica and back."""
+
+    __slots__ = ("ending", "failures", "load_s", "position", "queued_s", "queued_since_s", "state")
+
+    def __init__(self) -> None:
+        self.load_s: float | None = None
+        """How long it waited for a load."""
+        self.queued_since_s = 0.0
+        """When it first joined the queue."""
+        self.queued_s: float | None = None
+        self.position = 0
+        """Its position when it first joined the queue."""
+        self.failures: list[FailedAttempt] = []
+        self.state = "answered"
+        self.ending = ""
+
+
+class RequestRecord(NamedTuple):
+    """One request, for metrics, usage and traces."""
+
+    number: int
+    served: ServedModel
+    endpoint: Endpoint | None
+    outstanding_before: int
+    """Requests that the replica already had."""
+    pick: PickFields | None
+    status: int
+    key_id: str | None
+    path: bytes
+    began_s: float
+    first_byte_s: float
+    """0 when the answer has not begun."""
+    ended_s: float
+    """0 for a request that is still open."""
+    trace: RequestTrace | None
+
+
+RecordFields = tuple[
+    int,
+    ServedModel,
+    Endpoint | None,
+    int,
+    PickFields | None,
+    int,
+    str | None,
+    bytes,
+    float,
+    float,
+    float,
+    RequestTrace | None,
+]
+"""The fields of a `RequestRecord` in order. A plain tuple costs a seventh, so it is what the warm path makes, and what
+`RequestAccounting` counts by the positions below."""
+ENDPOINT: Final = 2
+STATUS: Final = 5
+KEY_ID: Final = 6
+BEGAN_S: Final = 8
+FIRST_BYTE_S: Final = 9
+ENDED_S: Final = 10
+
+
+class TraceBuffer:
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.prefix = f"{name}-"
+        self.entries: deque[RecordFields] = deque(maxlen=KEPT)
+        self._clock = clock
+
+    def find(self, request_id: str, open_requests: Iterable[RecordFields]) -> TracedRequest | None:
+        """None when another frontend had the request, or when it is no longer kept."""
+        number = self._number(request_id)
+        if number is None:
+            return None
+        for record in self._all(open_requests):
+            if record[0] == number:
+                return self._describe(request_id, RequestRecord._make(record))
+        return None
+
+    def _number(self, request_id: str) -> int | None:
+        digits = request_id.removeprefix(self.prefix)
+        if digits == request_id or not 0 < len(digits) <= 16:
+            return None
+        try:
+            return int(digits, 16)
+        except ValueError:
+            return None
+
+    def _all(self, open_requests: Iterable[RecordFields]) -> Iterator[RecordFields]:
+        yield from reversed(self.entries)
+        yield from open_requests
+
+    def _describe(self, request_id: str, record: RequestRecord) -> TracedRequest:
+        now_s = self._clock.monotonic_s()
+        trace = record.trace or RequestTrace()
+        found = TracedRequest(
+            id=request_id,
+            model=record.served.name,
+            path=record.path.decode("latin-1"),
+            began_at=self._clock.now_ms() - round((now_s - record.began_s) * 1000),
+            state=trace.state if record.ended_s else "open",
+            status=record.status,
+            key=record.key_id or "",
+            first_byte_s=record.first_byte_s - record.began_s if record.first_byte_s else None,
+            took_s=(record.ended_s or now_s) - record.began_s,
+            load_waited_s=trace.load_s,
+            queued_s=trace.queued_s,
+            queue_position=trace.position or None,
+            failed=tuple(
+                TracedFailure(failed.endpoint.replica.id, failed.endpoint.replica.node_name, failed.error)
+                for failed in trace.failures
+            ),
+            ending=trace.ending,
+        )
+        if record.endpoint is None:
+            return found
+        if record.pick is None:
+            return _with_only(found, record.endpoint, record.outstanding_before)
+        return _with_pick(found, Pick._make(record.pick))
+
+
+def _with_only(note: TracedRequest, endpoint: Endpoint, outstanding: int) -> TracedRequest:
+    return msgspec.structs.replace(
+        note, chosen=_show(endpoint, outstanding), rule="only", candidates=(_show(endpoint),)
+    )
+
+
+def _with_pick(note: TracedRequest, pick: Pick) -> TracedRequest:
+    return msgspec.structs.replace(
+        note,
+        chosen=_show(pick.chosen, pick.chosen_outstanding),
+        rule="only" if len(pick.candidates) == 1 else pick.rule,
+        against=_show(pick.other, pick.other_outstanding) if pick.other is not pick.chosen else None,
+        candidates=tuple(_show(endpoint) for endpoint in pick.candidates),
+    )
+
+
+def _show(endpoint: Endpoint, outstanding: int | None = None) -> TracedReplica:
+    replica = endpoint.replica
+    return TracedReplica(replica.id, replica.node_name, replica.slot, outstanding)
