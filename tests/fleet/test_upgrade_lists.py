@@ -55,6 +55,6 @@ def test_every_frontend_tells_the_same_of_upgrades_nobody_looked_for_before(flee
 
     good = fleet.offer_image("echo", localai_files("4"), tag="4")
     asked = fleet.post("/api/backends/upgrades/check?wait=true")
-    assert asked.json() == {"message": "galleries and registries were asked"}
+    assert asked.json() == {"message": "galleries and registries were refreshed"}
     assert available(fleet, "a") == {"echo": good}
     fleet.wait_for(lambda: available(fleet, "b") == {"echo": good}, "the other frontend has looked too")

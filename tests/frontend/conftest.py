@@ -24,7 +24,7 @@ def frontend(tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats) ->
 
 @pytest.fixture(scope="module")
 def open_frontend(tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats) -> Iterator[Frontend]:
-    """One that approves by itself."""
+    """A frontend that approves nodes automatically."""
     running = Frontend(tmp_path_factory.mktemp("open-frontend"), nats_for_module, "--auto-approve")
     yield running
     assert running.program.stop() == 0

@@ -57,7 +57,7 @@ def test_a_model_lives_from_install_to_delete(environment: dict[str, str], tmp_p
     assert json.loads(run_cli("models", "list", "--json", environment=environment).stdout) == []
 
 
-def test_a_file_and_a_directory_can_be_installed_and_what_is_wrong_is_told(
+def test_a_file_and_a_directory_can_be_installed_and_mistakes_are_reported(
     environment: dict[str, str], tmp_path: Path, models_dir: Path
 ) -> None:
     file = tmp_path / "mine.yaml"
@@ -84,7 +84,7 @@ def test_a_file_and_a_directory_can_be_installed_and_what_is_wrong_is_told(
     assert (unknown.returncode, "did you mean mine" in unknown.stderr) == (1, True)
 
 
-def test_an_editor_is_used_and_asked_again_when_what_it_wrote_is_wrong(
+def test_an_editor_is_opened_again_when_its_text_is_invalid(
     environment: dict[str, str], frontend: Frontend, tmp_path: Path
 ) -> None:
     frontend.admin.call("POST", "/api/models", body={"config": TINY.format(name="edited")})
@@ -114,7 +114,7 @@ def test_an_editor_is_used_and_asked_again_when_what_it_wrote_is_wrong(
     assert "threads: 3" in frontend.admin.call("GET", "/api/models/edited").json()["config"]
 
 
-def test_a_key_can_be_held_to_some_models(environment: dict[str, str], frontend: Frontend) -> None:
+def test_a_key_can_be_limited_to_some_models(environment: dict[str, str], frontend: Frontend) -> None:
     for name in ("one", "two"):
         frontend.admin.call("POST", "/api/models", body={"config": TINY.format(name=name)})
     frontend.admin.call("POST", "/api/models", body={"config": "name: nick\nalias: two\n"})
@@ -134,7 +134,7 @@ def test_a_key_can_be_held_to_some_models(environment: dict[str, str], frontend:
     assert json.loads(none.stdout)["models"] == []
 
 
-def test_usage_is_told_by_key_model_and_node(environment: dict[str, str], frontend: Frontend) -> None:
+def test_usage_is_shown_by_key_model_and_node(environment: dict[str, str], frontend: Frontend) -> None:
     assert "No request" in run_cli("usage", environment=environment).stdout
     key_id = frontend.admin.call("GET", "/api/keys").json()[0]["id"]
     with sqlite3.connect(frontend.data / "corral.db") as store:
@@ -159,23 +159,23 @@ def test_usage_is_told_by_key_model_and_node(environment: dict[str, str], fronte
     assert call("GET", f"{frontend.url}/api/usage").status == 401
 
 
-def test_downloads_that_workers_refuse_are_told_at_install(environment: dict[str, str], frontend: Frontend) -> None:
+def test_downloads_that_workers_reject_are_reported_at_install(environment: dict[str, str], frontend: Frontend) -> None:
     plain = run_cli("models", "install", "http://far.example/weights.gguf", environment=environment)
     assert plain.returncode == 0
-    assert "machines will not fetch http://far.example/weights.gguf" in plain.stderr
+    assert "workers will not download http://far.example/weights.gguf" in plain.stderr
     assert "start every worker with --plain-http-hosts far.example" in plain.stderr
     [warning] = frontend.admin.call("GET", "/api/models/weights").json()["warnings"]
     assert warning in plain.stderr
     never = run_cli("models", "install", "ftp://far.example/other.gguf", environment=environment)
     assert never.returncode != 0
-    assert "no machine can fetch ftp://far.example/other.gguf" in never.stderr
+    assert "no node can download ftp://far.example/other.gguf" in never.stderr
     assert frontend.admin.call("GET", "/api/models/other").status == 404
     secret = "name: s\nbackend: b\ndownload_files: [{filename: f, uri: 'https://a:b@host/f'}]\n"
     refused = frontend.admin.call("POST", "/api/models", body={"config": secret})
-    assert (refused.status, "no machine can fetch https://...@host/f" in refused.message) == (400, True)
+    assert (refused.status, "no node can download https://...@host/f" in refused.message) == (400, True)
 
 
-def test_templates_that_cannot_be_rendered_are_told_at_install(
+def test_templates_that_cannot_be_rendered_are_reported_at_install(
     environment: dict[str, str], frontend: Frontend, tmp_path: Path
 ) -> None:
     config = tmp_path / "odd.yaml"

@@ -19,7 +19,7 @@ def models(frontend: Frontend, key: str | None) -> int:
     return call("GET", f"{frontend.url}/v1/models", key=key).status
 
 
-def test_a_key_opens_the_address_at_once_and_is_dead_within_five_seconds_of_its_end(frontend: Frontend) -> None:
+def test_a_key_works_immediately_and_is_rejected_within_five_seconds_of_its_revocation(frontend: Frontend) -> None:
     made = frontend.admin.call("POST", "/api/keys", body={"name": "short-lived", "scope": "user"}).json()
     assert models(frontend, made["key"]) == 200
     assert models(frontend, None) == 401
@@ -28,7 +28,7 @@ def test_a_key_opens_the_address_at_once_and_is_dead_within_five_seconds_of_its_
         wait_until(lambda: models(frontend, made["key"]) == 401, what="the key is dead")
 
 
-def test_unknown_models_are_told_in_openais_words(frontend: Frontend) -> None:
+def test_unknown_models_are_answered_in_openais_form(frontend: Frontend) -> None:
     answer = frontend.admin.call("POST", "/v1/chat/completions", body={"model": "nothing", "messages": []})
     assert answer.status == 404
     assert answer.json()["error"]["code"] == "model_not_found"
@@ -69,7 +69,7 @@ def unknown_models(pair: Frontend) -> int:
     return sum(int(line.rpartition(" ")[2]) for line in lines)
 
 
-def test_two_processes_share_a_port_and_one_truth(pair: Frontend) -> None:
+def test_two_processes_share_a_port_and_one_store(pair: Frontend) -> None:
     wait_until(lambda: listening(pair) == 2, what="both listen", within_s=30)
     made = pair.admin.call("POST", "/api/keys", body={"name": "two", "scope": "user"}).json()
     for _ in range(20):
@@ -87,7 +87,7 @@ def test_metrics_are_those_of_both(pair: Frontend) -> None:
     wait_until(lambda: {unknown_models(pair) for _ in range(10)} == {40}, what="all are counted", within_s=15)
 
 
-def test_a_killed_process_comes_back_and_the_other_serves_on(pair: Frontend) -> None:
+def test_a_killed_process_is_restarted_while_the_other_serves(pair: Frontend) -> None:
     wait_until(lambda: listening(pair) == 2, what="both listen", within_s=30)
     before = unknown_models(pair)
     victim = workers(pair)[0]
@@ -99,7 +99,7 @@ def test_a_killed_process_comes_back_and_the_other_serves_on(pair: Frontend) -> 
     wait_until(lambda: {unknown_models(pair) for _ in range(10)} == {before}, what="nothing is forgotten")
 
 
-def test_when_the_parent_dies_nothing_is_left(tmp_path: Path, nats_for_module: Nats) -> None:
+def test_all_processes_end_with_their_parent(tmp_path: Path, nats_for_module: Nats) -> None:
     running = Frontend(tmp_path, nats_for_module, "--processes", "2")
     wait_until(lambda: listening(running) == 2, what="both listen", within_s=30)
     children = workers(running)

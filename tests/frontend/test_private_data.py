@@ -1,4 +1,4 @@
-"""A data directory that existed and is open to everyone: what is secret in it is not (L3)."""
+"""Secrets in a data directory that is open to everyone are private (L3)."""
 
 import stat
 from pathlib import Path

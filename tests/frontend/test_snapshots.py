@@ -1,4 +1,4 @@
-"""One read for all who ask, whether it succeeds or fails."""
+"""Readers share one read, whether it succeeds or fails."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ class Clock:
 
 
 class Store:
-    """Answers when told to."""
+    """Answers when the test allows it."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -36,7 +36,7 @@ class Store:
         return number
 
 
-async def test_all_who_wait_share_one_failure_which_is_kept_for_a_while() -> None:
+async def test_readers_share_one_error_which_is_kept_for_a_while() -> None:
     store, clock = Store(), Clock()
     store.failing = True
     snapshot = Snapshot(store.read, clock=clock, every_s=1.0)
@@ -54,7 +54,7 @@ async def test_all_who_wait_share_one_failure_which_is_kept_for_a_while() -> Non
     assert await snapshot.get() == 2
 
 
-async def test_a_value_is_kept_until_it_is_old_or_somebody_changed_it() -> None:
+async def test_a_value_is_kept_until_it_is_old_or_changed() -> None:
     store, clock = Store(), Clock()
     store.go_on.set()
     snapshot = Snapshot(store.read, clock=clock, every_s=1.0)
@@ -65,7 +65,7 @@ async def test_a_value_is_kept_until_it_is_old_or_somebody_changed_it() -> None:
     assert await snapshot.get() == 3
 
 
-async def test_who_stops_waiting_takes_the_read_from_nobody() -> None:
+async def test_a_cancelled_reader_does_not_cancel_the_read() -> None:
     store = Store()
     snapshot = Snapshot(store.read, clock=Clock(), every_s=1.0)
     first, second = (asyncio.create_task(snapshot.get()) for _ in range(2))
@@ -76,7 +76,7 @@ async def test_who_stops_waiting_takes_the_read_from_nobody() -> None:
     assert (await second, store.reads) == (1, 1)
 
 
-async def test_what_was_read_before_a_change_is_not_kept() -> None:
+async def test_a_value_read_before_a_change_is_not_kept() -> None:
     store = Store()
     snapshot = Snapshot(store.read, clock=Clock(), every_s=1.0)
     before = asyncio.create_task(snapshot.get())

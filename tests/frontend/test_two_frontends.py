@@ -28,7 +28,7 @@ def models_at(admin: Admin, key: str) -> tuple[int, list[str]]:
     return answer.status, [item["id"] for item in answer.json()["data"]] if answer.status == 200 else []
 
 
-def test_a_key_made_held_and_revoked_on_one_frontend_is_so_on_the_other(two: tuple[Admin, Admin]) -> None:
+def test_a_key_created_limited_and_revoked_on_one_frontend_is_so_on_the_other(two: tuple[Admin, Admin]) -> None:
     one, other = two
     for name in ("tiny", "big"):
         assert (
@@ -50,7 +50,7 @@ def test_a_key_made_held_and_revoked_on_one_frontend_is_so_on_the_other(two: tup
 
 
 @pytest.mark.postgres
-def test_a_revoked_key_dies_also_at_a_frontend_that_lost_the_store_or_everything(
+def test_a_revoked_key_stops_working_on_a_frontend_that_lost_the_store_or_everything(
     tmp_path: Path, nats: Nats, postgres: Postgres
 ) -> None:
     herd = Herd(tmp_path, nats, postgres.create("cut_off_keys"))
@@ -66,7 +66,7 @@ def test_a_revoked_key_dies_also_at_a_frontend_that_lost_the_store_or_everything
             return call("GET", f"{cut_off.url}/v1/models", key=keys[name]).status
 
         wait_until(lambda: status("x") == status("y") == 200, what="both are known")
-        # The store is away for this frontend only: another one tells which keys are in force.
+        # Only this frontend has lost the store: another one reports which keys are valid.
         store_line.do(Proxy.refuse)
         assert one.call("DELETE", "/api/keys/x").status == 200
         with promised("the end of a revoked key without the store", within_s=20):

@@ -23,7 +23,7 @@ def test_loading_by_hand_and_unloading(herd: Herd) -> None:
     loaded = admin.call("POST", "/api/models/smollm2/load", body={"wait_s": 60}, within_s=90)
     assert (loaded.status, loaded.json()) == (200, {"message": "loaded"})
     herd.wait_for_ready("smollm2", 1)
-    assert [event["action"] for event in admin.call("GET", "/api/audit").json()].count("model.load_wanted") == 1
+    assert [event["action"] for event in admin.call("GET", "/api/audit").json()].count("model.load_requested") == 1
     why = admin.call("GET", "/api/why/models/smollm2").json()
     assert why["decisions"][0]["candidates"][0]["verdict"] == "chosen"
     assert admin.call("POST", "/api/models/smollm2/unload").status == 200

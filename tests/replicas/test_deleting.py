@@ -45,7 +45,7 @@ def test_a_delete_on_one_machine_moves_what_it_served(herd: Herd, shelf: Shelf) 
     herd.wait_for_ready("tiny", 2)
     herd.start_worker("w3")
     ids = {name: node["id"] for name, node in admin.nodes().items()}
-    asked = admin.call("POST", "/api/backends/uses/llama-cpp", body={"nodes": ["w2"]}).json()
+    asked = admin.call("GET", "/api/backends/llama-cpp/dependents?node=w2").json()
     assert asked == {"models": [{"model": "tiny", "replicas": 1}], "consequence": "tiny uses it: 1 replica stops"}
     deleted = admin.call("POST", "/api/backends/delete/llama-cpp", body={"nodes": ["w2"]}).json()
     assert deleted["consequence"] == "tiny uses it: 1 replica stops"

@@ -36,8 +36,8 @@ def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rest
     answer = ask(admin, "horse")
     assert answer.status == 200, answer.body
     why = admin.call("GET", "/api/why/models/horse").json()
-    [setback] = why["setbacks"]
-    assert (setback["node"], setback["failures"], setback["rests"]) == ("bad", 1, True)
+    [setback] = why["backoffs"]
+    assert (setback["node"], setback["failures"], setback["cooling_down"]) == ("bad", 1, True)
     second, first = why["decisions"]
     assert [one["node"] for one in first["candidates"] if one["verdict"] == "chosen"] == ["bad"]
     [bad] = [one for one in second["candidates"] if one["node"] == "bad"]
@@ -61,7 +61,7 @@ def test_a_download_that_one_machine_cannot_make_is_made_by_another(herd: Herd) 
     finally:
         web.stop()
     assert answer.status == 200, answer.body
-    [setback] = admin.call("GET", "/api/why/models/horse").json()["setbacks"]
+    [setback] = admin.call("GET", "/api/why/models/horse").json()["backoffs"]
     assert setback["node"] == "bad"
     assert setback["error"].startswith("bad could not get the weights of horse: 127.0.0.1 is this machine")
 

@@ -1,4 +1,4 @@
-"""Logs tell no secret, and a disk that fills up ends no role."""
+"""Logs contain no secrets, and a full disk ends no role."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ except OSError:
 
 
 @pytest.mark.parametrize("format", ["console", "json"])
-def test_an_exception_is_logged_with_its_place_and_without_what_was_in_its_variables(format: str) -> None:
+def test_an_exception_is_logged_with_its_place_and_without_the_values_of_variables(format: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CRASH.replace("{format}", format)], capture_output=True, text=True, timeout=30
     )

@@ -1,4 +1,4 @@
-"""Logs are events: a constant name, facts as fields, one line each, on standard error."""
+"""Logs on standard error: one line for each event, with a constant name and facts as fields."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ _SECRET_NAMES = ("token", "secret", "seed", "password", "authorization", "key", 
 
 
 def _hide_secrets(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """A last line of defence: nothing should log a secret, and a field that is named like one is not printed."""
+    """The last line of defence: no code should log a secret, but a field with such a name is not printed."""
     for key in event:
         # By the last word: `join_token` is a secret, `tokens_per_s` and `key_id` are not.
         if key.lower().rpartition("_")[2] in _SECRET_NAMES:
@@ -20,8 +20,8 @@ def _hide_secrets(_logger: Any, _method: str, event: structlog.typing.EventDict)
 
 
 class _Output:
-    """Where lines go. One that cannot be written (the disk is full) is counted and does not end the program; the
-    first that can be written again comes after the count."""
+    """The output stream. A line that cannot be written (the disk is full) is counted and does not end the program; the
+    count is written before the next line that can be written."""
 
     def __init__(self, stream: TextIO, *, as_json: bool) -> None:
         self._stream = stream
@@ -39,7 +39,7 @@ class _Output:
         return len(text)
 
     def _count(self) -> str:
-        """Not through the logger, which waits for this very line."""
+        """Not through the logger, which is writing this line."""
         event = {"event": "log.lines_lost", "level": "warning", "lines": self._lost}
         return "\n" + (json.dumps(event) if self._as_json else f"[warning  ] log.lines_lost lines={self._lost}") + "\n"
 
@@ -51,7 +51,7 @@ def configure_logs(*, level: str, format: str, role: str) -> None:
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if format == "json"
-        # Not the renderer's own choice of traceback, which prints every local variable: tokens among them.
+        # Not the renderer's default traceback, which prints every local variable, including tokens.
         else structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), pad_event_to=28, exception_formatter=structlog.dev.plain_traceback
         )
@@ -71,7 +71,7 @@ def configure_logs(*, level: str, format: str, role: str) -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(role=role)
-    # Libraries log through the standard module: theirs only when something is wrong.
+    # Libraries log through the standard module: show only their warnings and errors.
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # what it fails at reaches us as an error of the call
-    logging.getLogger("nats").setLevel(logging.CRITICAL)  # every error reaches our own callback
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # its failures are errors of the call
+    logging.getLogger("nats").setLevel(logging.CRITICAL)  # its errors go to our own callback

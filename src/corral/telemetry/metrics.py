@@ -1,4 +1,5 @@
-"""Counts and timings in Prometheus's text form. A child is looked up once and then costs an addition."""
+"""Counters, histograms and gauges in Prometheus's text format. A child is looked up once; then an update is one
+addition."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,7 +28,7 @@ class Histogram:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """By bucket, not summed up; the last is for what lies above all bounds."""
+        """Counts by bucket, not cumulative; the last bucket is above all bounds."""
         return tuple(self._counts)
 
     @property
@@ -71,7 +72,7 @@ class Family(Generic[Child]):
         return self._children.setdefault(values, self._make())
 
     def forget(self, which: Callable[[tuple[str, ...]], bool]) -> None:
-        """Children whose labels mean nothing any more."""
+        """Removes the children whose labels match."""
         self._children = {values: child for values, child in self._children.items() if not which(values)}
 
     def children(self) -> Iterable[tuple[tuple[str, ...], Child]]:
@@ -83,7 +84,7 @@ class Family(Generic[Child]):
 
 
 class Gauges:
-    """Read when asked for: `read` gives the value of each set of labels."""
+    """Gauges that are read when they are collected: `read` returns the value of each set of labels."""
 
     kind = "gauge"
 
@@ -124,7 +125,7 @@ class MetricRegistry:
 
 
 Metric = tuple[str, str, str, list[tuple[str, str, float]]]
-"""Name, kind, help, and its samples: name, labels, value."""
+"""Name, kind, help text, and samples (name, labels, value)."""
 
 
 def render(metrics: Iterable[Metric]) -> str:

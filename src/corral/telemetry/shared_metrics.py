@@ -1,7 +1,7 @@
-"""Metrics of several processes that share one port: whoever is asked answers for all.
+"""Metrics of several processes that share one port: each process answers for all of them.
 
-Each process writes what it has counted to a file of its own, every other second, and goes on from there when it is
-started again: to Prometheus the frontend is one, whichever process the kernel chose for the question."""
+Each process writes its counts to its own file every two seconds, and continues from them after a restart. Prometheus
+sees one frontend, whichever process receives the request."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ def encode_metrics(metrics: Iterable[Metric]) -> bytes:
 
 
 def decode_metrics(content: bytes | None) -> list[Metric]:
-    """Nothing, where there is nothing that can be read."""
+    """Empty when there is no readable content."""
     if not content:
         return []
     try:
@@ -25,7 +25,7 @@ def decode_metrics(content: bytes | None) -> list[Metric]:
 
 
 def add_metrics(parts: Iterable[list[Metric]]) -> list[Metric]:
-    """Sample by sample: counts, buckets and gauges of one frontend are the sums of its processes'."""
+    """Adds samples: counts, buckets and gauges of one frontend are the sums of its processes."""
     heads: dict[str, tuple[str, str]] = {}
     sums: dict[str, dict[tuple[str, str], float]] = {}
     for part in parts:
@@ -41,5 +41,5 @@ def add_metrics(parts: Iterable[list[Metric]]) -> list[Metric]:
 
 
 def without_gauges(metrics: Iterable[Metric]) -> list[Metric]:
-    """What outlives the process that counted it."""
+    """The metrics that outlive the process that counted them."""
     return [metric for metric in metrics if metric[1] != "gauge"]

@@ -9,7 +9,7 @@ from corral.cli.display.replica_summary import is_as_wanted, notes, problems
 
 def running(*loads: dict[str, Any], ready: int = 1, wanted: int | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {"ready": ready, "replicas": [], "loads": list(loads)}
-    return found if wanted is None else {**found, "wanted": {"min_replicas": wanted}}
+    return found if wanted is None else {**found, "desired": {"min_replicas": wanted}}
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,14 @@ EVERYWHERE = {"min_replicas": 0, "max_replicas": 0, "spread_all": True}
     ("found", "told"),
     [
         pytest.param(running(ready=2, wanted=2), [], id="as-wanted"),
-        pytest.param({**running(ready=2), "wanted": {**EVERYWHERE, "nodes": 2}}, [], id="everywhere"),
+        pytest.param({**running(ready=2), "desired": {**EVERYWHERE, "nodes": 2}}, [], id="everywhere"),
         pytest.param(
-            {**running(ready=1), "wanted": {**EVERYWHERE, "nodes": 2}},
+            {**running(ready=1), "desired": {**EVERYWHERE, "nodes": 2}},
             ["1 more is wanted and will be loaded in a moment"],
             id="not-yet-everywhere",
         ),
         pytest.param(
-            {**running(ready=0), "wanted": {**EVERYWHERE, "nodes": 0}},
+            {**running(ready=0), "desired": {**EVERYWHERE, "nodes": 0}},
             ["it is wanted on every machine that its selector fits, and no healthy one is such"],
             id="everywhere-is-nowhere",
         ),

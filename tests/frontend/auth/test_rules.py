@@ -1,4 +1,4 @@
-"""Every route is denied unless it was declared open (S-01, S-02), and what people send is bounded."""
+"""Every route is denied unless it is declared open (S-01, S-02), and requests are bounded."""
 
 import json
 import socket
@@ -19,11 +19,11 @@ OPEN = {
 }
 
 
-def test_no_route_answers_an_anonymous_caller_but_the_open_ones(frontend: Any) -> None:
+def test_only_open_routes_answer_an_anonymous_client(frontend: Any) -> None:
     routes = admin_routes(frontend.admin)
     assert len(routes) > 25
     answered = {(m, p) for m, p in routes if call(m, frontend.url + fill(p), body={}).status not in (401, 403)}
-    # A sign-in without a key is malformed, not refused; that nobody is signed in, and signing out, protect nothing.
+    # A sign-in without a key is malformed, not denied. Reading that nobody is signed in and signing out are harmless.
     assert answered == {(method, path) for method, path in OPEN if path.startswith("/api")}
 
 
@@ -42,11 +42,11 @@ def test_a_user_key_opens_no_admin_route(frontend: Any) -> None:
         assert answer.status == 403, (method, path, answer.body)
         assert "admin key" in answer.message
     audit = frontend.admin.call("GET", "/api/audit?limit=500").json()
-    refused = [event for event in audit if event["action"] == "access.refused"]
-    assert {event["actor"] for event in refused} == {"key someone"}
+    denied = [event for event in audit if event["action"] == "access.denied"]
+    assert {event["actor"] for event in denied} == {"key someone"}
 
 
-def test_a_refusal_is_of_the_same_kind_everywhere(frontend: Any) -> None:
+def test_denials_have_the_same_form_everywhere(frontend: Any) -> None:
     key = frontend.admin.call("POST", "/api/keys", body={"name": "kinds", "scope": "user"}).json()["key"]
     for path in ("/api/nodes", "/api/keys", "/api/nodes/x/models"):
         assert Admin(frontend.url, key).call("GET", path).json()["error"]["type"] == "forbidden"
@@ -54,10 +54,10 @@ def test_a_refusal_is_of_the_same_kind_everywhere(frontend: Any) -> None:
     assert (wrong.status, "`corral join-command`" in wrong.message) == (401, True)
 
 
-def test_a_wrong_or_revoked_key_is_refused(frontend: Any) -> None:
+def test_a_wrong_or_revoked_key_is_rejected(frontend: Any) -> None:
     wrong = call("GET", f"{frontend.url}/api/nodes", key="corral-wrong")
-    assert (wrong.status, "not known" in wrong.message) == (401, True)
-    assert "is needed" in call("GET", f"{frontend.url}/api/nodes").message
+    assert (wrong.status, "unknown or revoked" in wrong.message) == (401, True)
+    assert "is required" in call("GET", f"{frontend.url}/api/nodes").message
     made = frontend.admin.call("POST", "/api/keys", body={"name": "short-lived", "scope": "admin"}).json()
     other = Admin(frontend.url, made["key"])
     assert other.call("GET", "/api/nodes").status == 200
@@ -67,7 +67,7 @@ def test_a_wrong_or_revoked_key_is_refused(frontend: Any) -> None:
     assert other.call("GET", "/api/nodes").status == 401
 
 
-def test_a_body_that_is_not_sent_as_json_is_told_so(frontend: Any) -> None:
+def test_a_body_that_is_not_sent_as_json_is_rejected_with_the_reason(frontend: Any) -> None:
     """As curl sends one whose user forgot the header."""
     sent = b'{"name": "x", "scope": "user"}'
     form = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -117,7 +117,7 @@ def test_a_browser_session_needs_the_client_header_to_change_anything(frontend: 
     assert (ended.status, "sign in again" in ended.message) == (401, True)
 
 
-def test_whether_somebody_is_signed_in_may_be_asked_and_a_dead_session_is_forgotten(frontend: Any) -> None:
+def test_anyone_may_read_the_session_and_an_ended_one_is_deleted(frontend: Any) -> None:
     address = f"{frontend.url}/api/session"
     nobody = call("GET", address)
     assert (nobody.status, nobody.json(), "set-cookie" in nobody.headers) == (200, None, False)
@@ -133,11 +133,11 @@ def test_a_wrong_key_does_not_sign_in(frontend: Any) -> None:
     assert (answer.status, "set-cookie" in answer.headers) == (401, False)
 
 
-def test_a_user_key_does_not_sign_in_where_every_page_would_be_refused_to_it(frontend: Any) -> None:
+def test_a_user_key_does_not_sign_in_because_no_page_would_work_with_it(frontend: Any) -> None:
     made = frontend.admin.call("POST", "/api/keys", body={"name": "app", "scope": "user"}).json()
     answer = call("POST", f"{frontend.url}/api/session", body={"api_key": made["key"]})
     assert (answer.status, "set-cookie" in answer.headers) == (403, False)
-    assert "the key 'app' has the scope user; signing in needs an admin key" in answer.message
+    assert "signing in needs an admin key; the key 'app' has the scope user" in answer.message
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_body_of_unknown_length_is_cut_off_at_the_limit(frontend: Any) -> None
     assert b"413" in answer.split(b"\r\n")[0]
 
 
-def test_the_frontend_is_still_well_after_all_that(frontend: Any) -> None:
+def test_the_frontend_is_still_healthy_afterwards(frontend: Any) -> None:
     assert frontend.admin.call("GET", "/api/status").json()["bus"]["connected"]
     wait_until(lambda: call("GET", f"{frontend.url}/readyz").status == 200, what="ready")
     assert "Traceback" not in frontend.program.output()

@@ -1,4 +1,4 @@
-"""The live feed: what a page is told, how often, and what it gets when it comes back."""
+"""The live feed: what a page receives, how often, and what it gets when it reconnects."""
 
 import asyncio
 import json
@@ -25,8 +25,8 @@ class Table:
     broken: bool = False
     reads: int = 0
     is_whole: bool = False
-    look_every_s: float = feed_module.LOOK_EVERY_S
-    least_between_s: float = feed_module.LEAST_BETWEEN_S
+    read_every_s: float = feed_module.READ_EVERY_S
+    min_interval_s: float = feed_module.MIN_INTERVAL_S
 
     def put(self, key: str, value: int) -> None:
         self.now_ms += 1
@@ -57,8 +57,8 @@ class Table:
             name=self.name,
             read_since=read,
             is_whole=self.is_whole,
-            look_every_s=self.look_every_s,
-            least_between_s=self.least_between_s,
+            read_every_s=self.read_every_s,
+            min_interval_s=self.min_interval_s,
         )
 
 
@@ -111,7 +111,7 @@ async def until(true: Any, within_s: float = 30.0) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_what_changed_is_told_once_and_whole() -> None:
+async def test_a_change_is_sent_once_and_complete() -> None:
     nodes = Table("nodes")
     async with running(nodes) as feed, opened(feed) as page:
         await until(lambda: nodes.reads >= 2)
@@ -128,7 +128,7 @@ async def test_what_changed_is_told_once_and_whole() -> None:
         assert len(page.events) == 2
 
 
-async def test_a_burst_of_500_changes_a_second_is_told_as_a_few_updates_ending_with_the_latest() -> None:
+async def test_a_burst_of_500_changes_a_second_is_sent_as_a_few_updates_ending_with_the_latest() -> None:
     operations, nodes = Table("operations"), Table("nodes")
     async with running(operations, nodes) as feed, opened(feed) as page:
         await until(lambda: operations.reads >= 2)
@@ -140,13 +140,13 @@ async def test_a_burst_of_500_changes_a_second_is_told_as_a_few_updates_ending_w
             await asyncio.sleep(max(0.0, began_s + (count + 1) / 500 - loop.time()))
         await until(lambda: page.values("operations")[-1:] == [999])
         took_s = loop.time() - began_s
-        assert 3 <= len(page.events) <= took_s / feed_module.LEAST_BETWEEN_S + 2
+        assert 3 <= len(page.events) <= took_s / feed_module.MIN_INTERVAL_S + 2
         # The burst of one kind is none of the other's.
-        assert nodes.reads < 10 + took_s / feed_module.LOOK_EVERY_S
+        assert nodes.reads < 10 + took_s / feed_module.READ_EVERY_S
 
 
-async def test_with_every_hint_lost_a_look_finds_the_change() -> None:
-    nodes = Table("nodes", look_every_s=0.05)
+async def test_without_notifications_a_periodic_read_finds_the_change() -> None:
+    nodes = Table("nodes", read_every_s=0.05)
     async with running(nodes) as feed, opened(feed) as page:
         await until(lambda: nodes.reads >= 2)
         nodes.put("a", 1)
@@ -170,7 +170,7 @@ async def test_one_id_resumes_every_kind() -> None:
             assert set(back.values("operations")) == {3}
 
 
-async def test_an_id_never_promises_what_a_kind_that_fails_has_not_told() -> None:
+async def test_an_event_id_does_not_cover_changes_of_a_failing_kind() -> None:
     nodes, operations = Table("nodes"), Table("operations")
     async with running(nodes, operations) as feed, opened(feed) as page:
         await until(lambda: nodes.reads >= 2 and operations.reads >= 2)
@@ -184,7 +184,7 @@ async def test_an_id_never_promises_what_a_kind_that_fails_has_not_told() -> Non
         assert page.last_id <= reached
 
 
-async def test_a_page_gets_only_the_kinds_it_asked_for() -> None:
+async def test_a_page_gets_only_the_kinds_it_requests() -> None:
     nodes, operations = Table("nodes"), Table("operations")
     async with running(nodes, operations) as feed, opened(feed, "operations") as page:
         await until(lambda: operations.reads >= 2)
@@ -198,8 +198,8 @@ async def test_a_page_gets_only_the_kinds_it_asked_for() -> None:
 
 
 async def test_a_page_that_does_not_read_is_dropped_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "QUEUE_MOST", 2)
-    nodes = Table("nodes", least_between_s=0.001)
+    monkeypatch.setattr(feed_module, "QUEUE_MAX", 2)
+    nodes = Table("nodes", min_interval_s=0.001)
     async with running(nodes) as feed, opened(feed) as page:
         stuck = feed.follow(None, feed.choose([]))
         assert await anext(stuck) == b"retry: 1000\n\n"
@@ -219,7 +219,7 @@ async def test_a_stop_ends_every_page() -> None:
         await until(lambda: page.ended)
 
 
-async def test_what_a_whole_reading_lacks_is_gone() -> None:
+async def test_a_row_that_a_complete_read_lacks_is_removed() -> None:
     models = Table("models", is_whole=True)
     models.put("a", 1)
     models.put("b", 2)
@@ -229,7 +229,7 @@ async def test_what_a_whole_reading_lacks_is_gone() -> None:
         del models.rows["a"]
         feed.notify()
         await until(lambda: page.events)
-        # What was there when the page came, it has read by itself.
+        # The page has read the earlier state by itself.
         assert page.events == [("models", {"changed": [{"key": "b", "value": 3}], "removed": ["a"]})]
         feed.notify()
         before = models.reads
@@ -248,8 +248,8 @@ async def test_nothing_is_missed_after_the_first_bytes(is_whole: bool) -> None:
             assert b'"key":"a"' in await anext(stream)
 
 
-async def test_a_stream_begins_although_the_store_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "BEGIN_WITHIN_S", 0.05)
+async def test_a_stream_starts_although_the_store_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "START_WITHIN_S", 0.05)
     async with running(Table("models", broken=True)) as feed, aclosing(feed.follow(None, feed.choose(()))) as stream:
         async with asyncio.timeout(30):
             assert await anext(stream) == b"retry: 1000\n\n"

@@ -1,4 +1,4 @@
-"""Whose address it is: the connection's, or what a proxy says that an administrator trusts."""
+"""The address of a client: the connection's, or the one that a trusted proxy reports."""
 
 import http.client
 import itertools

@@ -1,4 +1,4 @@
-"""The web UI's files: small on the wire, kept by browsers, and no way out of their directory."""
+"""The web UI's files are compressed, cached by browsers, and confined to their directory."""
 
 import gzip
 import re

@@ -1,4 +1,4 @@
-"""What a configuration lists is judged as workers will judge it, before anybody waits for it."""
+"""Downloads in a configuration are checked as workers will check them, before they are needed."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def check(uri: str) -> list[str]:
     "uri",
     ["https://host/f.gguf", "hf://owner/repository/f.gguf", "http://files.lan/f.gguf", "http://10.1.1.1/f.gguf"],
 )
-def test_what_workers_fetch_gets_no_warning(uri: str) -> None:
+def test_allowed_downloads_get_no_warning(uri: str) -> None:
     assert check(uri) == []
 
 
@@ -33,15 +33,15 @@ def test_what_workers_fetch_gets_no_warning(uri: str) -> None:
         ("http://[::1]/f.gguf", "--trusted-hosts ::1 "),
     ],
 )
-def test_what_workers_refuse_unless_told_otherwise_is_told_with_what_to_do(uri: str, advice: str) -> None:
+def test_downloads_that_workers_reject_by_default_get_a_warning_with_the_setting(uri: str, advice: str) -> None:
     [warning] = check(uri)
-    assert warning.startswith(f"machines will not fetch {uri}: ")
+    assert warning.startswith(f"workers will not download {uri}: ")
     assert advice in warning
 
 
 @pytest.mark.parametrize(
     "uri", ["ftp://host/f.gguf", "https://ann:secret@host/f.gguf", "https:///f.gguf", "https://host:port/f.gguf"]
 )
-def test_what_no_machine_could_ever_fetch_is_refused(uri: str) -> None:
-    with pytest.raises(InvalidInput, match="no machine can fetch"):
+def test_impossible_downloads_are_rejected(uri: str) -> None:
+    with pytest.raises(InvalidInput, match="no node can download"):
         check(uri)

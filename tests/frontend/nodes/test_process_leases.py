@@ -1,10 +1,9 @@
-"""What heartbeats are answered, from memory that follows the store."""
+"""Process leases in the answers to heartbeats, cached from the store."""
 
 from collections.abc import Mapping
 
 import pytest
 
-from corral.bus.node_api import GrantedLeases
 from corral.core.errors import Unavailable
 from corral.core.processes.leases import NodeShare
 from corral.frontend.nodes.process_leases import KNOWN_FOR_S, LeaseGrants
@@ -14,12 +13,12 @@ class Store:
     def __init__(self) -> None:
         self.version = 7
         self.shares = {"n": NodeShare(wanted=frozenset({"a#0"}), lost={"b#0": 3})}
-        self.away = False
+        self.unreachable = False
         self.reads = 0
 
     async def read_version(self) -> int:
-        if self.away:
-            raise Unavailable("the store is away")
+        if self.unreachable:
+            raise Unavailable("the store is not reachable")
         return self.version
 
     async def read_shares(self) -> tuple[int, Mapping[str, NodeShare]]:
@@ -41,34 +40,34 @@ class Clock:
         return int(self.now_s * 1000)
 
 
-async def test_a_frontend_says_nothing_until_it_knows_and_the_whole_truth_then() -> None:
+async def test_leases_are_unknown_until_the_first_refresh_and_complete_afterwards() -> None:
     store = Store()
-    grants = LeaseGrants(store, lease_s=60.0, clock=Clock())
-    assert grants.find("n") is None
-    await grants.look()
-    assert grants.find("n") == GrantedLeases(leases_s={"a#0": 60.0}, revoked={"b#0": 3})
-    assert grants.find("another") == GrantedLeases(), "an empty table, which ends leases of before"
+    leases = LeaseGrants(store, lease_s=60.0, clock=Clock())
+    assert leases.find("n") is None
+    await leases.refresh()
+    assert leases.find("n") == ProcessGrant(leases_s={"a#0": 60.0}, revoked={"b#0": 3})
+    assert leases.find("another") == ProcessGrant(), "an empty table, which ends leases of before"
 
 
-async def test_memory_follows_the_version_and_reads_nothing_twice() -> None:
+async def test_leases_are_read_again_only_when_the_version_changes() -> None:
     store = Store()
-    grants = LeaseGrants(store, lease_s=60.0, clock=Clock())
-    await grants.look()
-    await grants.look()
+    leases = LeaseGrants(store, lease_s=60.0, clock=Clock())
+    await leases.refresh()
+    await leases.refresh()
     assert store.reads == 1
     store.version, store.shares = 8, {}
-    await grants.look()
-    assert grants.find("n") == GrantedLeases()
+    await leases.refresh()
+    assert leases.find("n") == ProcessGrant()
 
 
-async def test_who_cannot_reach_the_store_for_long_does_not_know_any_more() -> None:
+async def test_leases_become_unknown_when_the_store_is_unreachable_for_long() -> None:
     store, clock = Store(), Clock()
-    grants = LeaseGrants(store, lease_s=60.0, clock=clock)
-    await grants.look()
-    store.away = True
+    leases = LeaseGrants(store, lease_s=60.0, clock=clock)
+    await leases.refresh()
+    store.unreachable = True
     clock.now_s += KNOWN_FOR_S - 1
     with pytest.raises(Unavailable):
-        await grants.look()
-    assert grants.find("n") is not None
+        await leases.refresh()
+    assert leases.find("n") is not None
     clock.now_s += 2
-    assert grants.find("n") is None
+    assert leases.find("n") is None

@@ -1,4 +1,5 @@
-"""Nodes are compared with the store's clock: a frontend whose own is off must not call the whole fleet skewed."""
+"""The clocks of nodes are compared with the store's, so that a frontend with a wrong clock does not report the whole
+fleet as skewed."""
 
 from corral.core.errors import Unavailable
 from corral.frontend.nodes.store_clock import COMPARE_EVERY_S, StoreClock
@@ -15,7 +16,7 @@ class Clock:
         return self.s
 
 
-async def test_the_stores_time_is_known_between_looks_and_while_it_is_away() -> None:
+async def test_the_stores_time_is_known_between_reads_and_while_it_is_unreachable() -> None:
     clock, answers = Clock(), [5_000_000]
 
     async def read_ms() -> int:
@@ -26,6 +27,6 @@ async def test_the_stores_time_is_known_between_looks_and_while_it_is_away() -> 
     store_clock = StoreClock(read_ms, clock)  # type: ignore[arg-type]
     assert await store_clock.now_ms() == 5_000_000
     clock.wall_ms, clock.s = clock.wall_ms + 10_000, 10.0
-    assert await store_clock.now_ms() == 5_010_000, "nobody was asked"
+    assert await store_clock.now_ms() == 5_010_000, "the store is not read"
     clock.wall_ms, clock.s = clock.wall_ms + 60_000, COMPARE_EVERY_S + 10.0
-    assert await store_clock.now_ms() == 5_070_000, "the store is away: what was known holds"
+    assert await store_clock.now_ms() == 5_070_000, "the store is unreachable: the last difference counts"

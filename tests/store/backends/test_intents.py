@@ -105,7 +105,9 @@ async def test_a_newer_intent_replaces_an_older_one_and_the_older_ones_holder_ca
     assert newer.intent.generation > held.intent.generation
     assert await end(stores, newer, AttemptConfirmed())
     deleted = await stores.operations.read_one(delete.id)
-    assert (deleted.state, deleted.nodes[0].transfer.phase) == (OperationState.COMPLETED, ""), "what is gone is not ready"
+    assert (deleted.state, deleted.nodes[0].transfer.phase) == (OperationState.COMPLETED, ""), (
+        "what is gone is not ready"
+    )
 
 
 async def test_contradicting_operations_at_once_leave_one_live_intent(stores: Stores, rig: Rig) -> None:

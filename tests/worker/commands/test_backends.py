@@ -209,7 +209,9 @@ async def test_a_rolling_upgrade_stops_nothing_and_a_rollback_goes_back(
         new = await frontend.ask("backend.install", backend="web", model_id="m", replica_index=1, corral=start)
         assert (new["corral"]["digest"], old["corral"]["digest"]) == (second, first)
         # Asked for the version it runs, the old process is found; asked for nothing special, it is replaced.
-        pinned = await frontend.ask("backend.install", backend="web", model_id="m", corral={"build": {"digest": first}, **start})
+        pinned = await frontend.ask(
+            "backend.install", backend="web", model_id="m", corral={"build": {"digest": first}, **start}
+        )
         assert pinned["corral"]["pid"] == old["corral"]["pid"]
         replaced = await frontend.ask("backend.install", backend="web", model_id="m", corral=start)
         assert replaced["corral"]["digest"] == second

@@ -39,6 +39,11 @@ import type {
 const nodePath = (id: string, ...rest: string[]) => pathOf("api", "nodes", id, ...rest);
 const operationPath = (id: string, ...rest: string[]) => pathOf("api", "operations", id, ...rest);
 const modelPath = (name: string, ...rest: string[]) => pathOf("api", "models", name, ...rest);
+const targetQuery = ({ nodes = [], selector = {} }: Target) => {
+  const labels = Object.entries(selector).map(([key, value]) => ["selector", `${key}=${value}`]);
+  const pairs = [...nodes.map((node) => ["node", node]), ...labels];
+  return pairs.length === 0 ? "" : `?${new URLSearchParams(pairs).toString()}`;
+};
 const ifMatch = (revision: string) => ({ headers: { "If-Match": `"${revision}"` } });
 
 export const api = {
@@ -96,7 +101,7 @@ export const api = {
   rollbackBackend: (element: string, target: Target & { to?: string }) =>
     ask<Started>("POST", pathOf("api", "backends", element, "rollback"), target),
   readBackendUses: (element: string, target: Target) =>
-    ask<{ models: BackendUse[] }>("POST", pathOf("api", "backends", "uses", element), target),
+    read<{ models: BackendUse[] }>(`${pathOf("api", "backends", element, "dependents")}${targetQuery(target)}`),
   deleteBackend: (element: string, target: Target) =>
     ask<Started>("POST", pathOf("api", "backends", "delete", element), target),
   listPolicies: (signal?: AbortSignal) => read<Policy[]>("api/policies", signal),

@@ -162,7 +162,7 @@ export interface ModelSummary {
   ready: number;
   replicas: { node: string; slot: number; state: ReplicaState }[];
   loads: Omit<Load, "cause" | "attempts">[];
-  wanted?: { min_replicas: number; max_replicas: number; spread_all: boolean };
+  desired?: { min_replicas: number; max_replicas: number; spread_all: boolean };
 }
 
 export interface Candidate {

@@ -207,7 +207,7 @@ def delete_backend(api: Api, name: str, yes: bool, target: dict[str, Any], **wai
     """Delete a backend. It does not come back with a machine that is away now."""
     if not yes and not sys.stdin.isatty():
         raise InvalidInput("nobody is there to confirm the deletion; add --yes")
-    ends = clean(api.call("POST", "api", "backends", "uses", name, body=target)["consequence"])
+    ends = clean(api.call("GET", "api", "backends", name, "dependents", query=_as_query(target))["consequence"])
     if ends:
         click.echo(f"{ends}.", err=True)
     if not yes:
@@ -218,3 +218,8 @@ def delete_backend(api: Api, name: str, yes: bool, target: dict[str, Any], **wai
 
 for _command in (list_available, list_backends, list_upgrades, show_policies):
     backends_group.add_command(_command)
+
+
+def _as_query(target: dict[str, Any]) -> list[tuple[str, str]]:
+    nodes = [("node", node) for node in target.get("nodes", ())]
+    return nodes + [("selector", f"{key}={value}") for key, value in target.get("selector", {}).items()]

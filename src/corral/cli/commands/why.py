@@ -57,7 +57,7 @@ def tell_model(api: Api, model: str) -> None:
         click.echo(f"Cannot be given what is wanted: {clean(answer['unsatisfiable'])}")
     for line in _load_lines(answer["loads"]):
         click.echo(line)
-    for setback in answer.get("setbacks", ()):
+    for setback in answer.get("backoffs", ()):
         click.echo(_setback_line(setback))
     for _, alike in groupby(answer["decisions"], key=_said_of_model):
         latest, *earlier = alike
@@ -81,7 +81,8 @@ def _said_of_model(decision: dict[str, Any]) -> tuple[Any, ...]:
 
 def _setback_line(setback: dict[str, Any]) -> str:
     times = "" if setback["failures"] == 1 else f" {setback['failures']} times"
-    again = f"tried again there from {show_time(setback['until'])} on" if setback["rests"] else "tried after the others"
+    later = f"tried again there from {show_time(setback['until'])} on"
+    again = later if setback["cooling_down"] else "tried after the others"
     error = "\n".join(map(clean, setback["error"].splitlines()))
     return f"Failed on {clean(setback['node'])}{times}, {again}: {error}"
 

@@ -16,7 +16,7 @@ def read_running(api: Api) -> dict[str, Running]:
 
 
 def wanted_words(running: Running) -> str:
-    wanted = running.get("wanted")
+    wanted = running.get("desired")
     if wanted is None:
         return "by request"
     if wanted["spread_all"]:
@@ -86,14 +86,14 @@ def _replica_note(replica: dict[str, Any]) -> str:
 
 
 def _least(running: Running) -> int:
-    wanted = running.get("wanted")
+    wanted = running.get("desired")
     if not wanted:
         return 0
     return int(wanted.get("nodes", 0) if wanted.get("spread_all") else wanted["min_replicas"])
 
 
 def _is_for_nobody(running: Running) -> bool:
-    wanted = running.get("wanted") or {}
+    wanted = running.get("desired") or {}
     return bool(wanted.get("spread_all")) and wanted.get("nodes") == 0
 
 

@@ -1,65 +1,37 @@
-"""The kinds of things that `/api/events` tells, read from the stores that own them."""
+"""The kinds of events of `/api/events`, each read from its store."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
 
 import msgspec
 
-from corral.core.backends.operations import Operation
-from corral.core.nodes.node import Node, NodeId
-from corral.core.replicas.replica import Replica
+from corral.controller.backends.progress import LiveProgress
+from corral.core.nodes.node import Node
 from corral.frontend.api.backends.listing import FleetListing
-from corral.frontend.api.backends.service import Progress
-from corral.frontend.api.galleries.service import Edition
-from corral.frontend.api.models.routes import model_view
+from corral.frontend.api.models.view import view_model
 from corral.frontend.api.nodes.view import count_loads, view_node
 from corral.frontend.api.operations.view import view_operation, with_live
-from corral.frontend.api.replicas.view import InFlight, node_model
+from corral.frontend.api.replicas.view import view_replica
+from corral.frontend.galleries import Galleries
+from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.http.event_feed import Change, Changes, Kind
-from corral.store.serving.models import StoredModel
-from corral.store.serving.replicas import StandingReplica
-
-
-class NodeChanges(Protocol):
-    async def read_changes(self, since_ms: int) -> tuple[int, list[Node], list[NodeId]]: ...
-
-    async def read_all(self) -> list[Node]: ...
-
-    async def now_ms(self) -> int: ...
-
-
-class OperationChanges(Protocol):
-    async def read_changes(self, since_ms: int) -> tuple[int, list[Operation]]: ...
-
-
-class ModelEvents(Protocol):
-    async def read_all(self) -> list[StoredModel]: ...
-
-    async def read_version(self) -> int: ...
-
-
-class ReplicaEvents(Protocol):
-    async def read_all(self) -> list[Replica]: ...
-
-    async def read_standing(self) -> list[StandingReplica]: ...
-
-
-class Editions(Protocol):
-    def editions(self) -> list[Edition]: ...
-
+from corral.frontend.http.json_response import omit_defaults
+from corral.store.backends.operations import OperationStore
+from corral.store.nodes.nodes import NodeStore
+from corral.store.serving.models import ModelStore, StoredModel
+from corral.store.serving.replicas import ReplicaStore
 
 Now = Callable[[], Awaitable[int]]
 
 
 def _by_content(key: str, shown: object) -> Change:
-    """For what differs without saying so: written once, and compared as it is written."""
+    """For rows without a change mark: encoded once, and compared by the encoded content."""
     content = msgspec.json.encode(shown)
     return Change(key, content, msgspec.Raw(content))
 
 
-def node_kind(nodes: NodeChanges, replicas: ReplicaEvents, in_flight: InFlight) -> Kind:
+def node_kind(nodes: NodeStore, replicas: ReplicaStore, in_flight: InFlight) -> Kind:
     async def show(found: list[Node], now_ms: int) -> list[Change]:
-        """What runs on them is counted when they change otherwise; the replicas themselves are another kind."""
+        """Counts of replicas are updated when the node changes; the replicas themselves are another kind."""
         loads = count_loads(await replicas.read_all(), in_flight.total) if found else {}
         return [
             Change(node.id, node.changed_at, view_node(node, now_ms=now_ms, load=loads.get(node.id))) for node in found
@@ -76,8 +48,8 @@ def node_kind(nodes: NodeChanges, replicas: ReplicaEvents, in_flight: InFlight) 
     return Kind(name="nodes", read_since=read_since, read_all=read_all)
 
 
-def operation_kind(operations: OperationChanges, live: Progress) -> Kind:
-    """The store has an operation's progress every two seconds; in between the workers are heard directly."""
+def operation_kind(operations: OperationStore, live: LiveProgress) -> Kind:
+    """The store gets an operation's progress every two seconds; in between it comes from the workers' messages."""
 
     async def read_since(since_ms: int) -> Changes:
         now_ms, changed = await operations.read_changes(since_ms)
@@ -90,7 +62,7 @@ def operation_kind(operations: OperationChanges, live: Progress) -> Kind:
 
 
 def backend_kind(listing: FleetListing, now_ms: Now) -> Kind:
-    """What `/api/fleet/backends` lists. It is put together from all nodes, so not as often as the others."""
+    """The items of `/api/fleet/backends`. They are computed from all nodes, so less often than the other kinds."""
 
     async def read_since(_since_ms: int) -> Changes:
         at_ms = await now_ms()
@@ -98,15 +70,15 @@ def backend_kind(listing: FleetListing, now_ms: Now) -> Kind:
         changed = [Change(name, content, msgspec.Raw(content)) for name, content in listed.items()]
         return Changes(now_ms=at_ms, changed=changed)
 
-    return Kind(name="backends", read_since=read_since, is_whole=True, look_every_s=10.0, least_between_s=1.0)
+    return Kind(name="backends", read_since=read_since, is_whole=True, read_every_s=10.0, min_interval_s=1.0)
 
 
-def model_kind(models: ModelEvents, now_ms: Now) -> Kind:
-    """Read only when the counter that every change of a model moves has moved."""
+def model_kind(models: ModelStore, now_ms: Now) -> Kind:
+    """Read only when the models' version counter has changed."""
     known: tuple[int, list[Change]] | None = None
 
     def show(stored: Iterable[StoredModel]) -> list[Change]:
-        return [_by_content(model.name, model_view(model).model_dump(mode="json")) for model in stored]
+        return [_by_content(model.name, view_model(model).model_dump(mode="json")) for model in stored]
 
     async def read_since(_since_ms: int) -> Changes:
         nonlocal known
@@ -118,20 +90,20 @@ def model_kind(models: ModelEvents, now_ms: Now) -> Kind:
     return Kind(name="models", read_since=read_since, is_whole=True)
 
 
-def replica_kind(replicas: ReplicaEvents, in_flight: InFlight, now_ms: Now) -> Kind:
+def replica_kind(replicas: ReplicaStore, in_flight: InFlight, now_ms: Now) -> Kind:
     async def read_since(_since_ms: int) -> Changes:
         at_ms = await now_ms()
         found = await replicas.read_standing()
         return Changes(
             now_ms=at_ms,
-            changed=[_by_content(one.row.id, node_model(one, in_flight.total(one.row.id))) for one in found],
+            changed=[_by_content(one.row.id, omit_defaults(view_replica(one, in_flight))) for one in found],
         )
 
     return Kind(name="replicas", read_since=read_since, is_whole=True)
 
 
-def gallery_kind(galleries: Editions, now_ms: Now) -> Kind:
-    """That there is something new to choose from, not what: a gallery is large, and who shows it reads it again."""
+def gallery_kind(galleries: Galleries, now_ms: Now) -> Kind:
+    """Only the fact that a gallery changed: a gallery is large, and clients that show it read it again."""
 
     async def read_since(_since_ms: int) -> Changes:
         at_ms = await now_ms()
@@ -143,4 +115,4 @@ def gallery_kind(galleries: Editions, now_ms: Now) -> Kind:
             ],
         )
 
-    return Kind(name="galleries", read_since=read_since, is_whole=True, look_every_s=10.0)
+    return Kind(name="galleries", read_since=read_since, is_whole=True, read_every_s=10.0)

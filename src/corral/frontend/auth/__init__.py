@@ -1,1 +1,1 @@
-"""Who may do what: access rules, brute-force guard, join tokens, bus credentials."""
+"""Access rules, brute-force guard, join tokens and bus credentials."""

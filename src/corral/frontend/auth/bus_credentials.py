@@ -1,4 +1,4 @@
-"""Hands out and takes back the nodes' bus credentials."""
+"""Issues and revokes the nodes' bus credentials."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -31,7 +31,7 @@ REVOKE_AHEAD_S = 24 * 3600
 class NodeCredential:
     jwt: str = field(repr=False)
     seed: str | None = field(repr=False)
-    """Only when the worker did not bring a key of its own."""
+    """Only when the worker has no key of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class BusKeys:
 
 
 def read_bus_keys(settings: FrontendSettings) -> BusKeys | None:
-    """None only where an administrator asked for a bus without credentials."""
+    """The keys of the bus; None only when the settings allow an anonymous bus."""
     if settings.bus_account_seed is None:
         if not settings.insecure_anonymous_bus:
             raise InvalidSetting(
-                "bus_account_seed: the message bus needs credentials. Give the account's seed"
-                " (CORRAL_BUS_ACCOUNT_SEED_FILE), make a set with `corral bus init`, or run `corral up`."
+                "bus_account_seed is not set, and the message bus needs credentials. Set CORRAL_BUS_ACCOUNT_SEED_FILE,"
+                " create credentials with `corral bus init`, or run `corral up`."
             )
         return None
     operator, system = settings.bus_operator_seed, settings.bus_system_seed
@@ -83,7 +83,7 @@ class BusAuthority:
         return self._clock.now_ms() // 1000
 
     def own_credentials(self) -> Credentials | None:
-        """This frontend's, made anew at every (re)connect."""
+        """The credentials of this frontend, created at every (re)connect."""
         if self._keys is None:
             return None
         jwt = user_jwt(
@@ -124,20 +124,20 @@ class BusAuthority:
         return NodeCredential(jwt, seed)
 
     async def enforce(self, revocations: RevocationSource, *, anew: bool = False) -> None:
-        """Tell the bus which credentials are void. Level-triggered: says nothing when it has already said so.
+        """Sends the list of revoked credentials to the bus, unless the bus has it already.
 
-        `anew`: the bus may have restarted without what it was told."""
+        `anew`: send it again, because the bus may have restarted and lost it."""
         if anew:
             self._pushed = {}
         keys = self._keys
         if keys is None or keys.operator is None or keys.system is None:
             return
-        wanted = await revocations.read_revoked()
-        while not wanted.items() <= self._pushed.items():
-            await self._push(keys, keys.operator, keys.system, wanted)
-            self._pushed = wanted
-            # Another frontend may have pushed a newer list while ours was on its way, and ours has now replaced it.
-            wanted = await revocations.read_revoked()
+        revoked = await revocations.read_revoked()
+        while not revoked.items() <= self._pushed.items():
+            await self._push(keys, keys.operator, keys.system, revoked)
+            self._pushed = revoked
+            # Another frontend may have sent a newer list at the same time, which ours has now replaced.
+            revoked = await revocations.read_revoked()
 
     async def _push(self, keys: BusKeys, operator: KeyPair, system: KeyPair, revoked: dict[str, int]) -> None:
         now_s = self._now_s()
@@ -151,19 +151,21 @@ class BusAuthority:
             credentials=lambda: Credentials(jwt, user),
             ca_file=self._settings.bus_ca_file,
         )
-        # A revocation voids what was issued up to its time. No key is ever used for a second node, so that time may lie
-        # ahead: a credential from a frontend whose clock runs fast is void as well.
+        # A revocation applies to credentials issued before its time. No key is used for a second node, so that time may
+        # be in the future: it then also covers credentials from a frontend whose clock is fast.
         ahead = {key: at_s + REVOKE_AHEAD_S for key, at_s in revoked.items()}
         claims = account_jwt(operator, keys.account.public, name="corral", now_s=now_s, revocations=ahead)
         async with connect_bus(options) as bus:
             answer = await bus.request(CLAIMS_UPDATE, claims.encode(), within_s=5.0)
         if b'"error"' in answer:
-            raise Unavailable(f"the bus refused the list of revoked credentials: {answer.decode(errors='replace')}")
+            raise Unavailable(
+                f"the message bus rejected the list of revoked credentials: {answer.decode(errors='replace')}"
+            )
         log.info("bus.revocations_pushed", count=len(revoked))
 
 
 async def enforce_quietly(authority: BusAuthority, revocations: RevocationSource, *, anew: bool = False) -> None:
-    """For callers whose own work is done: the next health pass tries again."""
+    """For callers whose own work is done: an error is logged, and the next health check retries."""
     try:
         await authority.enforce(revocations, anew=anew)
     except CorralError as error:

@@ -1,47 +1,44 @@
-"""Refusals in the audit log: every one of a few, and of a flood how many there were."""
+"""Denied requests in the audit log: each one, or, in a flood, a sample with the number of the others."""
 
 from collections import OrderedDict
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from corral.core.errors import CorralError
 from corral.core.rate_limit import RateLimiter, TokenBucket
+from corral.store.access.audit_events import AuditEventStore
 from corral.system import Clock
 
 log = structlog.get_logger()
 
-NOTED = TokenBucket(capacity=20, per_s=1 / 60)
-ACTORS_MOST = 1024
-SUBJECT_MOST = 500
-
-
-class Events(Protocol):
-    async def append(self, *, actor: str, action: str, subject: str, detail: dict[str, Any]) -> None: ...
+RECORDED = TokenBucket(capacity=20, per_s=1 / 60)
+ACTORS_MAX = 1024
+SUBJECT_MAX = 500
 
 
 class DenialLog:
-    def __init__(self, events: Events, clock: Clock) -> None:
+    def __init__(self, events: AuditEventStore, clock: Clock) -> None:
         self._events = events
         self._clock = clock
-        self._noted = RateLimiter(NOTED, max_keys=ACTORS_MOST)
-        self._unnoted: OrderedDict[str, int] = OrderedDict()
+        self._recorded = RateLimiter(RECORDED, max_keys=ACTORS_MAX)
+        self._skipped: OrderedDict[str, int] = OrderedDict()
 
-    async def note(self, actor: str, what: str, error: CorralError) -> None:
-        if not self._noted.take(actor, self._clock.monotonic_s()):
-            self._unnoted[actor] = self._unnoted.pop(actor, 0) + 1
-            if len(self._unnoted) > ACTORS_MOST:
-                self._unnoted.popitem(last=False)
+    async def record(self, actor: str, request: str, error: CorralError) -> None:
+        if not self._recorded.take(actor, self._clock.monotonic_s()):
+            self._skipped[actor] = self._skipped.pop(actor, 0) + 1
+            if len(self._skipped) > ACTORS_MAX:
+                self._skipped.popitem(last=False)
             return
         detail: dict[str, Any] = {"reason": str(error)}
-        if more := self._unnoted.pop(actor, 0):
-            detail["not_noted_before"] = more
+        if skipped := self._skipped.pop(actor, 0):
+            detail["skipped_before"] = skipped
         try:
-            await self._events.append(actor=actor, action="access.refused", subject=_shown(what), detail=detail)
-        except CorralError as problem:  # the answer does not depend on it
-            log.warning("refusal.not_noted", actor=actor, request=_shown(what), error=str(problem))
+            await self._events.append(actor=actor, action="access.denied", subject=_printable(request), detail=detail)
+        except CorralError as problem:  # the denial itself does not depend on the log
+            log.warning("denial.not_recorded", actor=actor, request=_printable(request), error=str(problem))
 
 
-def _shown(text: str) -> str:
-    """What was asked for may hold anything, and be of any length."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:SUBJECT_MOST])
+def _printable(text: str) -> str:
+    """A request line from outside may have any characters and any length."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:SUBJECT_MAX])

@@ -1,25 +1,19 @@
-"""Registration tokens: the set in force, read from the store and at most two seconds old."""
+"""Registration tokens, cached from the store for two seconds."""
 
-from typing import Protocol
-
-from corral.store.access.api_keys import hash_secret
+from corral.store.access.api_keys import AccessStore, hash_secret
 from corral.system import Clock
 
-REMEMBER_S = 2.0
-
-
-class TokenStore(Protocol):
-    async def read_join_tokens(self) -> dict[str, bool]: ...
+CACHED_S = 2.0
 
 
 class JoinTokens:
-    def __init__(self, store: TokenStore, own: str, *, clock: Clock) -> None:
+    def __init__(self, store: AccessStore, own: str, *, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._hashes: dict[str, bool] = {}
         self._read_at_s: float | None = None
         self.own = own
-        """The one this frontend tells people to join with."""
+        """The token in the join command of this frontend."""
 
     async def holds(self, token: str) -> bool:
         return hash_secret(token) in await self._current()
@@ -29,7 +23,7 @@ class JoinTokens:
 
     async def _current(self) -> dict[str, bool]:
         now_s = self._clock.monotonic_s()
-        if self._read_at_s is None or now_s - self._read_at_s > REMEMBER_S:
+        if self._read_at_s is None or now_s - self._read_at_s > CACHED_S:
             self._hashes = await self._store.read_join_tokens()
             self._read_at_s = now_s
         return self._hashes

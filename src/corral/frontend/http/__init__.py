@@ -1,1 +1,1 @@
-"""HTTP in front of every API: middleware, errors, compression, static UI, event feed."""
+"""HTTP around the API: middleware, errors, compression, static UI, event feed."""

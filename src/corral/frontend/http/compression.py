@@ -1,4 +1,4 @@
-"""Long listings, compressed for those who ask: a thousand nodes are a megabyte of JSON, most of it the same words."""
+"""Compresses long listings for clients that accept it: a thousand nodes are a megabyte of repetitive JSON."""
 
 import asyncio
 import zlib
@@ -6,19 +6,19 @@ import zlib
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-WORTH_IT_BYTES = 32 * 1024
-_LEVEL = 1  # the higher ones take three times as long for a tenth less
+COMPRESSED_FROM_BYTES = 32 * 1024
+_LEVEL = 1  # higher levels take three times as long and save a tenth more
 _GZIP_FORMAT = 16 + zlib.MAX_WBITS
 
 
 class CompressedListings:
-    """Only whole JSON answers to a GET. What streams goes through untouched, and at once."""
+    """Compresses only complete JSON answers to a GET. Streams pass unchanged and undelayed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "GET" or not _takes_gzip(Headers(scope=scope)):
+        if scope["type"] != "http" or scope["method"] != "GET" or not _accepts_gzip(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
         held: Message | None = None
@@ -26,7 +26,7 @@ class CompressedListings:
         async def pass_on(message: Message) -> None:
             nonlocal held
             if message["type"] == "http.response.start" and _is_long_json(MutableHeaders(raw=message["headers"])):
-                held = message  # its length is known only with the body
+                held = message  # its final length is known only with the body
                 return
             start, held = held, None
             if start is not None:
@@ -37,7 +37,7 @@ class CompressedListings:
         await self._app(scope, receive, pass_on)
 
 
-def _takes_gzip(headers: Headers) -> bool:
+def _accepts_gzip(headers: Headers) -> bool:
     for item in headers.get("accept-encoding", "").split(","):
         coding, _, weight = item.partition(";")
         if coding.strip().lower() in ("gzip", "*"):
@@ -46,12 +46,12 @@ def _takes_gzip(headers: Headers) -> bool:
 
 
 def _is_long_json(headers: MutableHeaders) -> bool:
-    length = headers.get("content-length")  # what streams has none
+    length = headers.get("content-length")  # streams have none
     return (
         headers.get("content-type", "").startswith("application/json")
         and "content-encoding" not in headers
         and length is not None
-        and int(length) >= WORTH_IT_BYTES
+        and int(length) >= COMPRESSED_FROM_BYTES
     )
 
 

@@ -1,4 +1,4 @@
-"""From an error to an answer. The one table of status codes."""
+"""Turns errors into answers; has the only table of status codes."""
 
 import math
 
@@ -59,7 +59,7 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     problems = []
     for problem in error.errors():
         if isinstance(error.body, bytes) and problem["loc"] == ("body",):
-            problems.append(_not_as_json(request))
+            problems.append(_describe_not_json(request))
             continue
         where = ".".join(str(part) for part in problem["loc"] if part != "body")
         what = describe_problem(problem["type"], context=problem.get("ctx", {}), message=str(problem["msg"]))
@@ -67,24 +67,24 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     return corral_error_response(request.url.path, errors.InvalidInput("; ".join(problems)))
 
 
-def _not_as_json(request: Request) -> str:
-    """A body of another type was not read as JSON, whatever is in it."""
-    sent = request.headers.get("content-type") or "none"
-    return f"the body must be a JSON object, sent with `Content-Type: application/json` (it came with {sent})"
+def _describe_not_json(request: Request) -> str:
+    """FastAPI decodes no body whose content type is not JSON."""
+    received = request.headers.get("content-type") or "none"
+    return f"the body must be a JSON object with `Content-Type: application/json`; the content type was {received}"
 
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     messages = {
-        404: f"there is nothing at {request.url.path}",
-        405: f"{request.method} is not possible on {request.url.path}",
+        404: f"the API has no path {request.url.path}",
+        405: f"{request.url.path} does not support {request.method}",
     }
     return error_response(error.status_code, messages.get(error.status_code, str(error.detail)), "http_error")
 
 
 async def _on_crash(request: Request, error: Exception) -> JSONResponse:
-    # Logged by the server with its traceback; the caller learns nothing of our insides.
-    return error_response(500, "something went wrong inside Corral; the frontend's log has the details", "internal")
+    # The server logs it with its traceback; the client gets no internals.
+    return error_response(500, "internal error; see the frontend's log for details", "internal")
 
 
 def install_error_handlers(app: FastAPI) -> None:

@@ -1,4 +1,4 @@
-"""The edge every request passes: who calls, how large the body may be, and what a browser may do with the answer."""
+"""The middleware of every request: authentication, the size of the body, and security headers of the answer."""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from corral.system.http_clients import note_known
 log = structlog.get_logger()
 
 BODY_WITHIN_S = 30.0
-# Of routes that look at credentials themselves. All else is read for known callers only.
+# Limits of routes that check credentials themselves. All other bodies are read only for authenticated clients.
 OPEN_BODY_BYTES = {Access.PUBLIC: 16 << 10, Access.NODE: 256 << 10}
 BODIES_BYTES = 64 << 20
-"""Of all requests together."""
-DISCARD_MOST_BYTES = 32 << 20
+"""The limit of all bodies that are being received."""
+DISCARD_MAX_BYTES = 32 << 20
 DISCARD_WITHIN_S = 5.0
 SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -38,15 +38,15 @@ class AuthMiddleware:
         self,
         app: ASGIApp,
         *,
-        gate: Authorizer,
+        authorizer: Authorizer,
         body_limit_bytes: int,
-        refusals: DenialLog,
+        denials: DenialLog,
         proxies: TrustedProxies,
     ) -> None:
         self._app = app
-        self._gate = gate
+        self._authorizer = authorizer
         self._body_limit_bytes = body_limit_bytes
-        self._refusals = refusals
+        self._denials = denials
         self._proxies = proxies
         self._held_bytes = 0
 
@@ -73,55 +73,55 @@ class AuthMiddleware:
 
         try:
             cookies = _read_cookies(headers.get("cookie", ""))
-            principal = await self._gate.admit(method, path, headers, cookies, address)
+            principal = await self._authorizer.admit(method, path, headers, cookies, address)
             if principal is not None:
                 note_known(scope)
             limit_bytes = min(self._body_limit_bytes, OPEN_BODY_BYTES.get(access, self._body_limit_bytes))
             if access is Access.NODE:
-                receive = self._read_when_asked(headers, receive, limit_bytes)
+                receive = self._read_lazily(headers, receive, limit_bytes)
             elif method not in ("GET", "HEAD"):
                 receive = await self._read_body(headers, receive, limit_bytes)
         except CorralError as error:
             if isinstance(error, Forbidden):
-                refused = await self._gate.identify(headers, cookies, address)
-                await self._refusals.note(refused.actor if refused else "nobody", f"{method} {path}", error)
+                denied = await self._authorizer.identify(headers, cookies, address)
+                await self._denials.record(denied.actor if denied else "nobody", f"{method} {path}", error)
             elif isinstance(error, RateLimited):
-                await self._refusals.note(f"address {address}", f"{method} {path}", error)
+                await self._denials.record(f"address {address}", f"{method} {path}", error)
             await corral_error_response(path, error)(scope, receive, send_safely)
             return
         scope.setdefault("state", {})["principal"] = principal
         changes = path.startswith("/api/") and method not in ("GET", "HEAD")
-        told = _logged(send_safely, principal, f"{method} {path}") if principal and changes else send_safely
-        await self._app(scope, receive, told)
+        sender = _logged(send_safely, principal, f"{method} {path}") if principal and changes else send_safely
+        await self._app(scope, receive, sender)
 
     def _find_client(self, scope: Scope) -> None:
-        """From here on, the client is who called the proxies we trust."""
+        """Replaces the address of a trusted proxy by that of its client."""
         peer = client_address(scope)
-        told: dict[str, str] = {}
+        forwarded: dict[str, str] = {}
         for name, value in scope["headers"]:
             if name in (b"x-forwarded-for", b"forwarded"):
-                before = told.get(name.decode())
-                told[name.decode()] = f"{before},{value.decode('latin-1')}" if before else value.decode("latin-1")
-        client = self._proxies.client_of(peer, told)
+                before = forwarded.get(name.decode())
+                forwarded[name.decode()] = f"{before},{value.decode('latin-1')}" if before else value.decode("latin-1")
+        client = self._proxies.client_of(peer, forwarded)
         if client != peer:
             scope["client"] = (client, 0)
 
     async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Who opens one is known before it is open; afterwards nobody asks again."""
+        """Authenticates the client before the socket is open; messages are not checked again."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             cookies = _read_cookies(headers.get("cookie", ""))
-            principal = await self._gate.admit("GET", scope["path"], headers, cookies, client_address(scope))
+            principal = await self._authorizer.admit("GET", scope["path"], headers, cookies, client_address(scope))
             if principal is not None and principal.by_cookie and not _is_own_page(headers):
-                raise Forbidden("a browser session may be used by Corral's own pages only")
+                raise Forbidden("browser sessions are only for Corral's own pages")
         except CorralError as error:
             await WebSocket(scope, receive, send).send_denial_response(corral_error_response(scope["path"], error))
             return
         scope.setdefault("state", {})["principal"] = principal
         await self._app(scope, receive, send)
 
-    def _read_when_asked(self, headers: dict[str, str], receive: Receive, limit_bytes: int) -> Receive:
-        """For routes that look at the caller's credential first."""
+    def _read_lazily(self, headers: dict[str, str], receive: Receive, limit_bytes: int) -> Receive:
+        """For routes that check the client's credential before they read the body."""
         read: Receive | None = None
 
         async def read_first() -> Message:
@@ -133,7 +133,7 @@ class AuthMiddleware:
         return read_first
 
     async def _read_body(self, headers: dict[str, str], receive: Receive, limit_bytes: int) -> Receive:
-        """The whole body, bounded in size and time: nobody below waits for a slow or endless one."""
+        """Reads the whole body, limited in size and time, so that no route waits for a slow or endless one."""
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > limit_bytes:
             await _discard(receive)
@@ -142,7 +142,7 @@ class AuthMiddleware:
             async with asyncio.timeout(BODY_WITHIN_S):
                 body = await self._gather(receive, limit_bytes)
         except TimeoutError:
-            raise InvalidInput(f"the body did not arrive within {BODY_WITHIN_S:.0f} s") from None
+            raise InvalidInput(f"the body was not received within {BODY_WITHIN_S:.0f} s") from None
         delivered = False
 
         async def replay() -> Message:
@@ -161,7 +161,7 @@ class AuthMiddleware:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise InvalidInput("the connection ended before the whole body had arrived")
+                    raise InvalidInput("the connection ended before the whole body was received")
                 body += message.get("body", b"")
                 if len(body) > limit_bytes:
                     await _discard(receive)
@@ -171,43 +171,43 @@ class AuthMiddleware:
                 self._held_bytes += len(body) - held_bytes
                 held_bytes = len(body)
                 if self._held_bytes > BODIES_BYTES:
-                    raise Unavailable("too many bodies of requests are being read; try again")
+                    raise Unavailable("too many request bodies are being received; retry later")
         finally:
             self._held_bytes -= held_bytes
 
 
 def _too_large(limit_bytes: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {format_bytes(limit_bytes)}, the most that is taken here")
+    return TooLarge(f"the body is larger than the limit of {format_bytes(limit_bytes)}")
 
 
-def _logged(send: Send, principal: Principal, what: str) -> Send:
-    """One line for everything people change, whichever route changes it."""
+def _logged(send: Send, principal: Principal, request: str) -> Send:
+    """Logs one line for every change, whichever route makes it."""
 
-    async def send_and_tell(message: Message) -> None:
+    async def send_and_log(message: Message) -> None:
         if message["type"] == "http.response.start":
-            log.info("api.change", actor=principal.actor, request=what, status=message["status"])
+            log.info("api.change", actor=principal.actor, request=request, status=message["status"])
         await send(message)
 
-    return send_and_tell
+    return send_and_log
 
 
 def _is_own_page(headers: Mapping[str, str]) -> bool:
-    """A page of another port of this host is of the same site to a browser, which then sends our cookie along."""
+    """A browser sends our cookie also for pages on other ports of this host, which it takes for the same site."""
     return urlsplit(headers.get("origin", "")).netloc == headers.get("host", "")
 
 
 def client_address(scope: Scope) -> str:
-    """Of the connection itself, or of who called the proxies that an administrator trusts."""
+    """The address of the client: of the connection, or the one that a trusted proxy reports."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 async def _discard(receive: Receive) -> None:
-    """Let the caller finish, within bounds: one that is cut off while it still sends never reads why."""
+    """Reads the rest of the body, within limits: a client that is cut off while it sends never reads the answer."""
     dropped = 0
     try:
         async with asyncio.timeout(DISCARD_WITHIN_S):
-            while dropped < DISCARD_MOST_BYTES:
+            while dropped < DISCARD_MAX_BYTES:
                 message = await receive()
                 dropped += len(message.get("body", b""))
                 if message["type"] == "http.disconnect" or not message.get("more_body", False):

@@ -1,7 +1,7 @@
-"""Whose address a request comes from, where a proxy stands in front.
+"""The client's address of a request that passes proxies.
 
-What a header says, anybody can say; so it counts only from proxies an administrator has named, and from right to left:
-each of them wrote down whom it was called by.
+Anyone can send a forwarding header, so it counts only from trusted proxies, read from right to left: each proxy appends
+the address that called it.
 """
 
 import ipaddress
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 _FORWARDED_FOR = re.compile(r'for\s*=\s*("[^"]*"|[^;,\s]+)', re.IGNORECASE)
-HOPS_MOST = 32
+HOPS_MAX = 32
 
 
 class TrustedProxies:
@@ -18,11 +18,11 @@ class TrustedProxies:
         self._networks = [ipaddress.ip_network(network, strict=False) for network in networks]
 
     def client_of(self, peer: str, headers: Mapping[str, str]) -> str:
-        """`peer` is who opened the connection; names of `headers` are in lower case."""
+        """`peer` is the address of the connection; names of `headers` are in lower case."""
         if not self._networks or not self.is_trusted(peer):
             return peer
-        told = {self._client_by(peer, hops) for hops in _read_hops(headers)}
-        return told.pop() if len(told) == 1 else peer  # one of two that disagree may be the client's own invention
+        clients = {self._client_by(peer, hops) for hops in _read_hops(headers)}
+        return clients.pop() if len(clients) == 1 else peer  # if two headers disagree, the client may have sent one
 
     @property
     def are_named(self) -> bool:
@@ -30,9 +30,9 @@ class TrustedProxies:
 
     def _client_by(self, peer: str, hops: Sequence[str]) -> str:
         client = peer
-        for hop in reversed(hops[-HOPS_MOST:]):
+        for hop in reversed(hops[-HOPS_MAX:]):
             address = _address(hop)
-            if address is None:  # what was meant is unknown: the last one we know of is whom we blame
+            if address is None:  # unreadable: the last known address counts
                 break
             client = address
             if not self.is_trusted(client):
@@ -49,17 +49,17 @@ class TrustedProxies:
 
 
 def _read_hops(headers: Mapping[str, str]) -> list[list[str]]:
-    """As each header that is there tells it."""
-    told = []
+    """The addresses in each of the two headers that is present."""
+    found = []
     if "x-forwarded-for" in headers:
-        told.append(headers["x-forwarded-for"].split(","))
+        found.append(headers["x-forwarded-for"].split(","))
     if "forwarded" in headers:
-        told.append([found.strip('"') for found in _FORWARDED_FOR.findall(headers["forwarded"])])
-    return told
+        found.append([hop.strip('"') for hop in _FORWARDED_FOR.findall(headers["forwarded"])])
+    return found
 
 
 def _address(hop: str) -> str | None:
-    """With or without a port: `192.0.2.1:80`, `[2001:db8::1]:80`."""
+    """The address of a hop, with or without a port: `192.0.2.1:80`, `[2001:db8::1]:80`."""
     text = hop.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -1,4 +1,4 @@
-"""The web UI: files built into the package, and one page for every address a browser may open."""
+"""The web UI: static files of the package, and one page for every path that a browser opens."""
 
 import gzip
 import mimetypes
@@ -18,7 +18,7 @@ _POLICY = (
 )
 _SAFE = {name.decode(): value.decode() for name, value in SAFE_HEADERS}
 _PAGE_HEADERS = {**_SAFE, "Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
-# The names of assets hold a hash of their content: what a browser has under such a name is right for ever.
+# Names of assets contain a hash of their content, so a cached asset never changes.
 _ASSET_HEADERS = {**_SAFE, "Cache-Control": "public, max-age=31536000, immutable"}
 _COMPRESSIBLE = (".js", ".css", ".html", ".svg", ".json", ".map")
 _MISSING = (
@@ -33,7 +33,7 @@ def _compressed(path: Path, _changed_ns: int) -> bytes:
 
 
 class WebUi:
-    """In front of the gate, because a browser has to load the page before it can sign in. It serves files only."""
+    """Goes before the authorization, because a browser loads the page before it can sign in. Serves only files."""
 
     def __init__(self, app: ASGIApp, *, static: Path = STATIC) -> None:
         self._app = app
@@ -56,7 +56,7 @@ class WebUi:
         if file is not None:
             asset = path.startswith("/assets/")
             return self._file(file, headers, _ASSET_HEADERS if asset else _PAGE_HEADERS)
-        # Page addresses and API paths may coincide (`/backends`): a browser that navigates asks for HTML.
+        # Paths of pages and of the API may be the same (`/backends`): a browser that navigates accepts HTML.
         if path != "/" and b"text/html" not in headers.get(b"accept", b""):
             return None
         index = self._find("/index.html")
@@ -67,7 +67,7 @@ class WebUi:
         )
 
     def _find(self, path: str) -> Path | None:
-        """A file below the static directory, and nowhere else."""
+        """A file below the static directory; None for any other path."""
         if "\0" in path:
             return None
         file = (self._static / path.lstrip("/")).resolve()

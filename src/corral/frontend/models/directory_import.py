@@ -1,4 +1,4 @@
-"""Model configurations from a directory, as LocalAI keeps them: one `<name>.yaml` for each model."""
+"""Reads model configurations from a directory in LocalAI's layout: one `<name>.yaml` for each model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from corral.store.serving.models import parse_config_text
 from corral.system import Disk
 from corral.system.yaml import dump_yaml
 
-FILES_MOST = 10_000
+FILES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,38 +19,38 @@ class FoundConfig:
     name: str
     text: str
     rank: int
-    """What others build on comes first: downloads before models that may name them, redirects last."""
+    """The order of import: models with downloads first, because others may name their files; aliases last."""
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedFile:
+class RejectedFile:
     file: str
     reason: str
 
 
-def read_config_directory(disk: Disk, directory: Path) -> tuple[list[FoundConfig], list[RefusedFile]]:
-    """Every YAML file directly in it that can be a model; LocalAI's own records (`._gallery_...`) are left out."""
+def read_config_directory(disk: Disk, directory: Path) -> tuple[list[FoundConfig], list[RejectedFile]]:
+    """Reads every YAML file directly in the directory, except LocalAI's own records (`._gallery_...`)."""
     try:
         paths = [
             path for path in disk.list(directory) if path.suffix in (".yaml", ".yml") and not path.name.startswith(".")
         ]
     except OSError as error:
         raise InvalidInput(f"cannot read the directory {directory}: {error.strerror}") from error
-    if len(paths) > FILES_MOST:
-        raise InvalidInput(f"{directory} has {len(paths)} YAML files; at most {FILES_MOST} are imported at once")
+    if len(paths) > FILES_MAX:
+        raise InvalidInput(f"{directory} has {len(paths)} YAML files; the limit is {FILES_MAX}")
     found: list[FoundConfig] = []
-    refused: list[RefusedFile] = []
+    rejected: list[RejectedFile] = []
     for path in paths:
         try:
             found.append(_read_config(disk, path))
         except (CorralError, OSError, UnicodeDecodeError) as error:
-            refused.append(RefusedFile(path.name, str(error)))
+            rejected.append(RejectedFile(path.name, str(error)))
     found.sort(key=lambda item: item.rank)
-    return found, refused
+    return found, rejected
 
 
 def _read_config(disk: Disk, path: Path) -> FoundConfig:
-    """Template files that the configuration names are put into it: the store has no such files."""
+    """Replaces the names of template files by their content, because the store has no such files."""
     text = (disk.read(path) or b"").decode()
     config = parse_config_text(text)
     contents = {name: content for name in TEMPLATE_FIELDS if (content := _template_file(disk, path, config, name))}
@@ -62,7 +62,7 @@ def _read_config(disk: Disk, path: Path) -> FoundConfig:
 
 
 def _template_beside_weights(disk: Disk, path: Path, config: ModelConfig) -> dict[str, str]:
-    """`<model>.tmpl` is the template of all prompts that have none of their own, unless the backend makes them."""
+    """`<model>.tmpl` is the template of all prompts without their own, unless the backend builds the prompts."""
     template = config.template
     if template.use_tokenizer_template or not config.model:
         return {}

@@ -1,4 +1,4 @@
-"""Whether machines would fetch what a configuration lists, as far as that can be said before anybody tries."""
+"""Checks whether workers would download the files of a configuration, as far as that is known beforehand."""
 
 import re
 from collections.abc import Iterator
@@ -14,23 +14,24 @@ from corral.core.models.load_plan import plan_weights
 
 
 class Downloads:
-    """Judged by this frontend's settings: workers have their own, and most fleets give all the same."""
+    """Uses this frontend's settings; workers have their own, which are the same in most fleets."""
 
     def __init__(self, policy: NetworkPolicy) -> None:
         self._policy = policy
 
     def check(self, config: ModelConfig) -> list[str]:
-        """What workers refuse unless they are told otherwise. Raises InvalidInput for what none could ever fetch."""
-        return [warning for file in plan_weights(config).files for warning in self._judge(file.uri)]
+        """Warnings about files that workers reject by default. Raises InvalidInput for files that no worker can
+        download."""
+        return [warning for file in plan_weights(config).files for warning in self._check(file.uri)]
 
     def warn(self, config: ModelConfig) -> list[str]:
-        """Of a configuration that was let in, perhaps by an earlier version."""
+        """Warnings about a stored configuration, which an earlier version may have accepted."""
         try:
             return self.check(config)
         except InvalidInput as error:
             return [str(error)]
 
-    def _judge(self, uri: str) -> Iterator[str]:
+    def _check(self, uri: str) -> Iterator[str]:
         try:
             reference = parse_reference(uri)
             if not isinstance(reference, HttpFile):
@@ -38,7 +39,7 @@ class Downloads:
             host = urlsplit(reference.url).hostname or ""
             check_url(self._policy, reference.url)
         except BadReference as error:
-            raise InvalidInput(f"no machine can fetch {_shown(uri)}: {error}") from error
+            raise InvalidInput(f"no node can download {_redacted(uri)}: {error}") from error
         except PolicyRefused as error:
             yield _warning(uri, str(error), "--plain-http-hosts", "CORRAL_PLAIN_HTTP_HOSTS", host)
         else:
@@ -47,7 +48,7 @@ class Downloads:
                 yield _warning(uri, f"{why}.", "--trusted-hosts", "CORRAL_TRUSTED_HOSTS", host)
 
     def _refused_address(self, url: str, host: str) -> str | None:
-        """Of an address that needs no looking up; where a name leads is seen when it is fetched."""
+        """Why the address is rejected. Only for numeric addresses: names are resolved when the file is downloaded."""
         parts = urlsplit(url)
         address = "127.0.0.1" if is_loopback(host) and not host[0].isdigit() and ":" not in host else host
         try:
@@ -58,11 +59,11 @@ class Downloads:
 
 def _warning(uri: str, why: str, flag: str, variable: str, host: str) -> str:
     return (
-        f"machines will not fetch {_shown(uri)}: {why} To allow it, start every worker with {flag} {host}"
-        f" ({variable}={host} for `corral up`); give it to frontends too, and this warning ends."
+        f"workers will not download {_redacted(uri)}: {why} To allow it, start every worker with {flag} {host}"
+        f" ({variable}={host} for `corral up`), and the frontends too, to remove this warning."
     )
 
 
-def _shown(uri: str) -> str:
-    """Without what may be a password."""
+def _redacted(uri: str) -> str:
+    """Without a possible password."""
     return re.sub(r"//[^/@]*@", "//...@", uri)[:200]

@@ -1,7 +1,7 @@
-"""Models that can be installed: gallery entries, and the configuration each becomes.
+"""Models in galleries, and the configuration of each.
 
-Installing stores a configuration and downloads nothing: it lists the files with their digests (`download_files`), and
-the machine that is to serve the model fetches them from the source itself.
+Installing a model stores its configuration and downloads nothing: the configuration lists the files with their digests
+(`download_files`), and the node that serves the model downloads them.
 """
 
 from collections.abc import Mapping
@@ -12,49 +12,43 @@ from corral.artifacts.galleries.entries import merged
 from corral.core.errors import NotFound
 from corral.core.models.config import TEMPLATE_FIELDS
 from corral.core.suggestions import near_names
+from corral.frontend.galleries import Galleries
 from corral.system.yaml import dump_yaml
 
 
-class ModelReader(Protocol):
+class ModelResolver(Protocol):
     async def read_model(self, entry: ModelEntry) -> ResolvedModel: ...
 
 
-class ModelCatalogues(Protocol):
-    async def models(self) -> ModelCatalogue: ...
-
-    async def look_again(self) -> None: ...
-
-
 class ModelGallery:
-    def __init__(self, reader: ModelReader, catalogues: ModelCatalogues) -> None:
-        self._reader = reader
-        self._catalogues = catalogues
+    def __init__(self, resolver: ModelResolver, galleries: Galleries) -> None:
+        self._resolver, self._galleries = resolver, galleries
 
     async def read_catalogue(self) -> ModelCatalogue:
-        return await self._catalogues.models()
+        return await self._galleries.models()
 
-    async def read_config(self, wanted: str, *, name: str = "", overrides: Mapping[str, Any] | None = None) -> str:
-        """The YAML that installing `wanted` (`name` or `gallery@name`) means."""
+    async def read_config(self, reference: str, *, name: str = "", overrides: Mapping[str, Any] | None = None) -> str:
+        """The YAML configuration of `reference` (`name` or `gallery@name`)."""
         try:
-            entry = find_entry(await self.read_catalogue(), wanted)
-        except NotFound:  # of what was last read; whoever asks for it may just have written it down
-            await self._catalogues.look_again()
-            entry = find_entry(await self.read_catalogue(), wanted)
-        resolved = await self._reader.read_model(entry)
+            entry = find_entry(await self.read_catalogue(), reference)
+        except NotFound:  # the gallery may have been edited since the last refresh
+            await self._galleries.look_again()
+            entry = find_entry(await self.read_catalogue(), reference)
+        resolved = await self._resolver.read_model(entry)
         return dump_yaml(config_document(resolved, entry, name=name, overrides=overrides or {}))
 
 
-def find_entry(catalogue: ModelCatalogue, wanted: str) -> ModelEntry:
+def find_entry(catalogue: ModelCatalogue, reference: str) -> ModelEntry:
     entries = catalogue.entries
-    gallery, at, plain = wanted.rpartition("@")
+    gallery, at, plain = reference.rpartition("@")
     for entry in entries:
-        if entry.name.lower() == wanted.lower():
+        if entry.name.lower() == reference.lower():
             return entry
         if at and entry.gallery == gallery and entry.name.lower() == plain.lower():
             return entry
     near = near_names(plain, [entry.name for entry in entries])
-    hint = f"did you mean {', '.join(near)}?" if near else "`corral models available` shows what there is."
-    raise NotFound(" ".join([f"no gallery has a model named {wanted!r}; {hint}", *catalogue.unread()]))
+    hint = f"did you mean {', '.join(near)}?" if near else "`corral models available` lists all models."
+    raise NotFound(" ".join([f"no gallery has a model named {reference!r}; {hint}", *catalogue.unread()]))
 
 
 def config_document(
@@ -78,7 +72,7 @@ def config_document(
 
 
 def _inlined(template: Mapping[str, Any], resolved: ResolvedModel) -> dict[str, Any]:
-    """A gallery may keep templates apart, as files that the configuration names. A store has no such files."""
+    """A gallery may have templates as separate files that the configuration names; the store has no such files."""
     contents = {part.name: part.content for part in resolved.prompt_templates}
     return {
         key: contents.get(value, value) if key in TEMPLATE_FIELDS and isinstance(value, str) else value

@@ -1,1 +1,1 @@
-"""The node API under `/api/node`: what workers call."""
+"""The node API under `/api/node`, which workers call."""

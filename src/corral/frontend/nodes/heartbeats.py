@@ -1,35 +1,29 @@
-"""Heartbeats, many in one transaction.
+"""Writes many heartbeats in one transaction.
 
-While one batch is being written the next one gathers; an idle frontend writes each beat at once."""
+While one batch is being written, the next one fills; an idle frontend writes each heartbeat immediately."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
 
 from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
-from corral.store.nodes.registration import Heartbeat, HeartbeatOutcome
+from corral.store.nodes.registration import Heartbeat, HeartbeatOutcome, RegistrationStore
 
-BATCH_MOST = 128
-WAITING_MOST = 10_000
+BATCH_MAX = 128
+WAITING_MAX = 10_000
 
 Waiting = tuple[Heartbeat, asyncio.Future[HeartbeatOutcome]]
 
 
-class BeatStore(Protocol):
-    async def beat(self, beats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]: ...
-
-
-class BeatBatcher:
-    def __init__(self, store: BeatStore) -> None:
+class HeartbeatBatcher:
+    def __init__(self, store: RegistrationStore) -> None:
         self._store = store
         self._waiting: list[Waiting] = []
         self._wake = asyncio.Event()
 
-    async def beat(self, beat: Heartbeat) -> HeartbeatOutcome:
-        if len(self._waiting) >= WAITING_MOST:
-            raise Unavailable("too many heartbeats are waiting for the store; send the next one later")
+    async def write(self, heartbeat: Heartbeat) -> HeartbeatOutcome:
+        if len(self._waiting) >= WAITING_MAX:
+            raise Unavailable("too many heartbeats wait for the store; send the next one later")
         answer: asyncio.Future[HeartbeatOutcome] = asyncio.get_running_loop().create_future()
-        self._waiting.append((beat, answer))
+        self._waiting.append((heartbeat, answer))
         self._wake.set()
         return await answer
 
@@ -38,25 +32,25 @@ class BeatBatcher:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                batch, self._waiting = self._waiting[:BATCH_MOST], self._waiting[BATCH_MOST:]
+                batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
                 await self._write(batch)
 
     async def _write(self, batch: list[Waiting]) -> None:
         try:
-            outcomes = await self._store.beat([beat for beat, _ in batch])
+            outcomes = await self._store.beat([heartbeat for heartbeat, _ in batch])
         except InvalidInput as error:
             if len(batch) == 1:
                 _fail(batch, error)
                 return
-            for one in batch:  # nobody says which it was: the others must not suffer for it
+            for one in batch:  # the error does not name the wrong one: write each alone, so that the others succeed
                 await self._write([one])
             return
         except CorralError as error:
             _fail(batch, error)
             return
         except BaseException:
-            # A stop, or a mistake of ours: whoever waits must not wait for ever.
-            _fail(batch, OutcomeUnknown("the frontend stopped while it was writing this heartbeat; send the next one"))
+            # The frontend stops, or has a bug: nobody must wait for ever.
+            _fail(batch, OutcomeUnknown("the frontend stopped while it wrote this heartbeat; send the next one"))
             raise
         for (_, answer), outcome in zip(batch, outcomes, strict=True):
             if not answer.done():

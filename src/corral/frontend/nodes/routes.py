@@ -1,9 +1,8 @@
-"""`/api/node/*`: registration, heartbeats, good-bye."""
+"""`/api/node/*`: registration, heartbeats and deregistration of workers."""
 
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +22,7 @@ from corral.bus.node_api import (
     decode_heartbeat_sender,
     decode_register,
 )
+from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.core.errors import Conflict, Fenced, Forbidden, InvalidInput, NotFound, Unauthenticated
 from corral.core.nodes.addresses import check_address
 from corral.core.nodes.conditions import Condition, judge_clock
@@ -31,13 +31,14 @@ from corral.core.nodes.node import Node, NodeClaim, NodeId, NodeStatus, NodeType
 from corral.core.nodes.presence import Presence
 from corral.core.nodes.registration import Refuse
 from corral.core.sizes import parse_budget_bytes
-from corral.frontend.api.replicas.view import InFlight, show_replicas
+from corral.frontend.api.replicas.view import ReplicaObject, view_replicas
 from corral.frontend.auth.brute_force import BruteForceGuard
 from corral.frontend.auth.bus_credentials import BusAuthority, enforce_quietly
 from corral.frontend.auth.join_tokens import JoinTokens
-from corral.frontend.http.json_response import MsgspecJson
+from corral.frontend.gateway.in_flight import InFlight
+from corral.frontend.http.json_response import MsgspecJson, SparseJson
 from corral.frontend.http.middleware import client_address
-from corral.frontend.nodes.heartbeats import BeatBatcher
+from corral.frontend.nodes.heartbeats import HeartbeatBatcher
 from corral.frontend.nodes.process_leases import LeaseGrants
 from corral.frontend.nodes.store_clock import StoreClock
 from corral.frontend.snapshots import Snapshot
@@ -62,10 +63,6 @@ READ_SECRETS_EVERY_S = 1.0
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class RegistrationRefused(Protocol):
-    def note(self, sender: str, kind: str, error: InvalidInput) -> None: ...
-
-
 class NodeRoutes:
     def __init__(
         self,
@@ -73,28 +70,28 @@ class NodeRoutes:
         stores: Stores,
         authority: BusAuthority,
         tokens: JoinTokens,
-        guesses: BruteForceGuard,
-        beats: BeatBatcher,
-        grants: LeaseGrants,
+        brute_force: BruteForceGuard,
+        heartbeats: HeartbeatBatcher,
+        process_leases: LeaseGrants,
         in_flight: InFlight,
-        refused: RegistrationRefused,
+        refused_messages: RefusedMessages,
         ids: Ids,
-        hint: Callable[[], Awaitable[None]],
+        notify_nodes: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._stores = stores
         self._authority = authority
         self._tokens = tokens
-        self._guesses = guesses
-        self._beats = beats
-        self._grants = grants
+        self._brute_force = brute_force
+        self._heartbeats = heartbeats
+        self._process_leases = process_leases
         self._in_flight = in_flight
-        self._refused = refused
+        self._refused_messages = refused_messages
         self._secrets = Snapshot(stores.nodes.read_key_hashes, clock=clock, every_s=READ_SECRETS_EVERY_S)
         self._store_clock = StoreClock(stores.nodes.now_ms, clock)
         self._ids = ids
-        self._hint = hint
+        self._notify_nodes = notify_nodes
         self.router = APIRouter(prefix="/api/node", tags=["node"])
         add = self.router.add_api_route
         add("/register", self.register, methods=["POST"], status_code=201)
@@ -103,32 +100,33 @@ class NodeRoutes:
         add("/{node_id}/resume", self.resume, methods=["POST"])
         add("/{node_id}/deregister", self.deregister, methods=["POST"])
         add("/{node_id}", self.deregister, methods=["DELETE"], operation_id="deregister_by_delete")
-        add("/{node_id}/models", self.models, methods=["GET"])
+        add("/{node_id}/models", self.models, methods=["GET"], response_model=list[ReplicaObject])
 
     async def register(self, request: Request) -> Response:
+        """Registers a worker, which needs a registration token or the node's own key."""
         bearer, address = _bearer(request), client_address(request.scope)
         joined = await self._tokens.holds(bearer)
         try:
-            wanted = decode_register(await request.body())
+            body = decode_register(await request.body())
         except InvalidInput:
             if joined:
                 raise
-            return self._unknown(address)  # who may not join is not told what else is wrong
-        if joined and wanted.token is None and wanted.corral is None:
+            return self._reject_token(address)  # a client without a token learns nothing about the rest
+        if joined and body.token is None and body.corral is None:
             raise Unauthenticated("registration token required")
-        if wanted.token is not None and not await self._tokens.holds(wanted.token):
-            self._guesses.note_wrong(address)
+        if body.token is not None and not await self._tokens.holds(body.token):
+            self._brute_force.record_wrong(address)
             raise Unauthenticated(
-                "invalid registration token; `corral join-command`, where the frontend runs, prints the right one"
+                "invalid registration token; run `corral join-command` on the frontend's machine to get a valid one"
             )
-        knows_key = wanted.corral is not None and bearer == wanted.corral.node_key
+        knows_key = body.corral is not None and bearer == body.corral.node_key
         if not joined and not knows_key:
-            return self._unknown(address)
-        is_guess = not joined and wanted.token is None  # a token that was shown is a right one here
-        if is_guess and self._guesses.is_used_up(address) and not await self._is_node_key(hash_secret(bearer)):
-            return self._unknown(address)
-        claim = _claim(wanted, address)
-        key, seed = self._bus_key(wanted)
+            return self._reject_token(address)
+        is_guess = not joined and body.token is None  # a token in the body was checked above
+        if is_guess and self._brute_force.is_exhausted(address) and not await self._is_node_key(hash_secret(bearer)):
+            return self._reject_token(address)
+        claim = _claim(body, address)
+        key, seed = self._bus_key(body)
         outcome = await self._stores.registration.register(
             claim,
             new_id=self._ids.uuid(),
@@ -139,31 +137,31 @@ class NodeRoutes:
         )
         if isinstance(outcome, Refuse):
             if outcome.reason == "name_taken":
-                await self._hint()
+                await self._notify_nodes()
                 raise Conflict(outcome.message)
             if is_guess:
-                self._guesses.note_wrong(address)
+                self._brute_force.record_wrong(address)
             raise Unauthenticated(outcome.message)
         if isinstance(outcome, Claimed):
-            await self._hint()
-            return MsgspecJson(self._reply_to_claim(wanted, outcome), status_code=201)
+            await self._notify_nodes()
+            return MsgspecJson(self._reply_to_claim(body, outcome), status_code=201)
         if outcome.new_process:
             node = outcome.node
             log.info(
                 "node.registered", node=node.name, id=node.id, address=address, epoch=node.epoch, status=node.status
             )
-        await self._hint()
+        await self._notify_nodes()
         if outcome.new_process:
             await enforce_quietly(self._authority, self._stores.bus_credentials)
         others = [row.url for row in await self._stores.frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)]
-        return MsgspecJson(self._reply(request, wanted, outcome.node, key, seed, others), status_code=201)
+        return MsgspecJson(self._reply(request, body, outcome.node, key, seed, others), status_code=201)
 
-    def _reply_to_claim(self, wanted: RegisterRequest, outcome: Claimed) -> RegisterReply:
-        """It waits like a stranger, under an id that is nobody's."""
+    def _reply_to_claim(self, body: RegisterRequest, outcome: Claimed) -> RegisterReply:
+        """The machine waits for approval, under the id of its claim."""
         name, claim = outcome.node.name, outcome.claim
         waiting_for = (
-            f"an administrator's word that this machine replaces the one registered as {name!r}: corral nodes approve"
-            f" {name} --claim {claim.id[:8]}. If it does not, start it under another name (--name)"
+            f"an administrator to confirm that this machine replaces the one registered as {name!r}: corral nodes"
+            f" approve {name} --claim {claim.id[:8]}. If it does not replace it, start it with another name (--name)"
         )
         interval_s = self._settings.heartbeat_interval_s
         return RegisterReply(
@@ -174,28 +172,28 @@ class NodeRoutes:
             created_at=rfc3339(claim.made_at),
             corral=(
                 RegisterReplyExtras(epoch=0, heartbeat_interval_s=interval_s, waiting_for=waiting_for)
-                if wanted.corral is not None
+                if body.corral is not None
                 else None
             ),
         )
 
-    def _unknown(self, address: str) -> JSONResponse:
-        self._guesses.note_wrong(address)
+    def _reject_token(self, address: str) -> JSONResponse:
+        self._brute_force.record_wrong(address)
         return JSONResponse({"error": "invalid registration token"}, status_code=401)
 
-    def _bus_key(self, wanted: RegisterRequest) -> tuple[str | None, str | None]:
-        """The public key the credential will be for, and the seed where we have to make it."""
+    def _bus_key(self, body: RegisterRequest) -> tuple[str | None, str | None]:
+        """The public key of the credential, and the seed if the frontend creates the key."""
         if self._authority.anonymous:
             return None, None
-        if wanted.corral is not None:
-            return wanted.corral.bus_public_key, None
+        if body.corral is not None:
+            return body.corral.bus_public_key, None
         user = self._authority.new_user()
         return user.public, user.seed
 
     def _reply(
         self,
         request: Request,
-        wanted: RegisterRequest,
+        body: RegisterRequest,
         node: Node,
         key: str | None,
         seed: str | None,
@@ -203,7 +201,7 @@ class NodeRoutes:
     ) -> RegisterReply:
         credential = self._authority.issue(node, key, seed=seed) if key else None
         welcome = None
-        if wanted.corral is not None:
+        if body.corral is not None:
             welcome = RegisterReplyExtras(
                 epoch=node.epoch,
                 bus_url=self._bus_url(request) if node.approved else None,
@@ -211,10 +209,10 @@ class NodeRoutes:
                 credential_ttl_s=self._authority.ttl_s if credential else None,
                 heartbeat_interval_s=self._settings.heartbeat_interval_s,
                 frontends=frontends,
-                grant=self._grants.find(node.id),
+                grant=self._process_leases.find(node.id),
             )
-        # A worker that has just registered cannot have been seen on the bus yet. LocalAI's workers know two answers
-        # only, "pending" and anything else; what was observed is what `/api/nodes` shows.
+        # A worker that has just registered was not seen on the bus yet. LocalAI's workers distinguish only "pending"
+        # and any other status; `/api/nodes` shows the observed one.
         joining = node.approved and node.presence in (Presence.JOINING, Presence.GONE)
         return RegisterReply(
             id=node.id,
@@ -228,7 +226,7 @@ class NodeRoutes:
         )
 
     def _bus_url(self, request: Request) -> str:
-        """As seen from the worker: where it reached us, unless told otherwise."""
+        """The address of the bus for a worker: by the host at which it reached us, unless a setting has it."""
         if self._settings.bus_for_workers is not None:
             return self._settings.bus_for_workers
         first = urlsplit(self._settings.bus.split(",")[0])
@@ -239,22 +237,23 @@ class NodeRoutes:
         return f"{first.scheme}://{first.netloc.rpartition('@')[2]}"
 
     async def heartbeat(self, node_id: str, request: Request) -> Response:
+        """Records a heartbeat and answers with the process leases of the node."""
         bearer, address = _bearer(request), client_address(request.scope)
         joined = await self._check_sender(node_id, bearer, address)
-        beat, problem = _read_heartbeat(await request.body())
-        outcome = await self._beats.beat(
+        received, problem = _read_heartbeat(await request.body())
+        outcome = await self._heartbeats.write(
             Heartbeat(
                 node_id=NodeId(node_id),
                 usage=NodeUsage(
-                    available_vram=beat.available_vram,
-                    total_vram=beat.total_vram,
-                    available_ram=beat.available_ram,
-                    available_disk=beat.available_disk,
-                    total_disk=beat.total_disk or None,
-                    gpu_vendor=beat.gpu_vendor or None,
+                    available_vram=received.available_vram,
+                    total_vram=received.total_vram,
+                    available_ram=received.available_ram,
+                    available_disk=received.available_disk,
+                    total_disk=received.total_disk or None,
+                    gpu_vendor=received.gpu_vendor or None,
                 ),
-                instance=beat.corral.instance if beat.corral else None,
-                conditions=await self._conditions_of(beat),
+                instance=received.corral.instance if received.corral else None,
+                conditions=await self._conditions_of(received),
                 secret_hash=hash_secret(bearer),
                 joined=joined,
                 told_from=address,
@@ -262,71 +261,74 @@ class NodeRoutes:
         )
         if outcome.node is None:
             if not joined:
-                self._guesses.note_wrong(address)
-            raise NotFound(f"there is no node {node_id!r}; register again")
+                self._brute_force.record_wrong(address)
+            raise NotFound(f"unknown node {node_id!r}; register again")
         if outcome.denied:
-            self._guesses.note_wrong(address)
-            raise Unauthenticated("this credential does not belong to that node")
+            self._brute_force.record_wrong(address)
+            raise Unauthenticated("the credential does not belong to this node")
         if outcome.fenced:
             raise Fenced(
-                f"a newer process has registered as {outcome.node.name!r} (epoch {outcome.node.epoch}); this one must"
-                " stop. If two machines share a copied data directory, give one of them its own."
+                f"a newer process has registered as {outcome.node.name!r} (epoch {outcome.node.epoch}); this process"
+                " must stop. If two machines use copies of one data directory, give one of them a new one."
             )
-        if problem is not None:  # known only now: the node itself has sent it
-            self._refused.note(outcome.node.id, "heartbeat", problem)
+        if problem is not None:  # recorded only now, because the node is authenticated
+            self._refused_messages.note(outcome.node.id, "heartbeat", problem)
         if outcome.node.presence not in (Presence.LIVE, Presence.LEFT):
-            await self._hint()
-        grant = self._grants.find(node_id) if outcome.node.speaks_corral else None
-        return MsgspecJson(HeartbeatReply(message="heartbeat received", corral=grant))
+            await self._notify_nodes()
+        leases = self._process_leases.find(node_id) if outcome.node.key_hash is not None else None
+        return MsgspecJson(HeartbeatReply(message="heartbeat received", corral=leases))
 
-    async def _conditions_of(self, beat: HeartbeatRequest) -> tuple[Condition, ...] | None:
-        """What the worker tells, and what its clock shows. None where it tells nothing: LocalAI's do not."""
-        told = beat.corral
-        if told is None or told.conditions is None:
+    async def _conditions_of(self, received: HeartbeatRequest) -> tuple[Condition, ...] | None:
+        """The conditions that the worker reports, and the skew of its clock. None for LocalAI's workers."""
+        reported = received.corral
+        if reported is None or reported.conditions is None:
             return None
-        found = [Condition(kind=one.kind, reason=one.reason, remedy=one.remedy) for one in told.conditions]
-        if told.sent_at_ms is not None:
-            skewed = judge_clock(told.sent_at_ms, now_ms=await self._store_clock.now_ms())
+        found = [Condition(kind=one.kind, reason=one.reason, remedy=one.remedy) for one in reported.conditions]
+        if reported.sent_at_ms is not None:
+            skewed = judge_clock(reported.sent_at_ms, now_ms=await self._store_clock.now_ms())
             found += [skewed] if skewed is not None else []
         return tuple(found)
 
     async def drain(self, node_id: str, request: Request) -> dict[str, str]:
+        """Marks the node as draining because its worker stops."""
         await self._authorise(node_id, request)
         await self._stores.registration.set_draining(node_id, True)
-        await self._hint()
+        await self._notify_nodes()
         return {"message": "node set to draining"}
 
     async def resume(self, node_id: str, request: Request) -> dict[str, str]:
+        """Ends a drain that the worker started."""
         await self._authorise(node_id, request)
         await self._stores.registration.set_draining(node_id, False)
-        await self._hint()
+        await self._notify_nodes()
         return {"message": "node resumed"}
 
     async def deregister(self, node_id: str, request: Request) -> dict[str, str]:
+        """Marks the node as offline because its worker has stopped."""
         node = await self._authorise(node_id, request)
         await self._stores.registration.deregister(node_id)
         log.info("node.left", node=node.name, id=node.id)
-        await self._hint()
+        await self._notify_nodes()
         return {"message": "node set to offline"}
 
     async def models(self, node_id: str, request: Request) -> Response:
-        """Replicas there, each with its open requests on all frontends: a worker that stops waits for them."""
+        """Lists the replicas of a node with their open requests on all frontends; a stopping worker waits for these."""
         node = await self._authorise(node_id, request)
         rows = await self._stores.replicas.read_of_node(node.id)
-        # As the rows say: whether its processes are there, the node itself knows best.
-        return MsgspecJson(show_replicas([StandingReplica(row, None) for row in rows], self._in_flight))
+        # By their rows: the node itself knows whether the processes run.
+        return SparseJson(view_replicas([StandingReplica(row, None) for row in rows], self._in_flight))
 
     async def _check_sender(self, node_id: str, bearer: str, address: str) -> bool:
-        """Whether a registration token was shown. Before anything is written or joins a batch: an id that is none of
-        ours is refused, and so is, from an address that guesses, what is not some node's own secret."""
+        """Whether the client has a registration token. Rejects, before anything is written or batched, an id of the
+        wrong form and, from an address with many wrong credentials, a key that belongs to no node."""
         joined = await self._tokens.holds(bearer)
         known = _ID.fullmatch(node_id) is not None
-        if known and (joined or not self._guesses.is_used_up(address)):
+        if known and (joined or not self._brute_force.is_exhausted(address)):
             return joined
         if not joined and (not known or not await self._is_node_key(hash_secret(bearer))):
-            self._guesses.note_wrong(address)
+            self._brute_force.record_wrong(address)
         if not known:
-            raise NotFound(f"there is no node {node_id[:64]!r}; register again")
+            raise NotFound(f"unknown node {node_id[:64]!r}; register again")
         return joined
 
     async def _is_node_key(self, secret_hash: str) -> bool:
@@ -339,25 +341,25 @@ class NodeRoutes:
             node = await self._stores.nodes.read_one(node_id)
         except NotFound:
             if not joined:
-                self._guesses.note_wrong(address)
+                self._brute_force.record_wrong(address)
             raise
         if not speaks_for(node, secret_hash=hash_secret(bearer), joined=joined, told_from=address):
-            self._guesses.note_wrong(address)
-            raise Forbidden("this credential does not belong to that node")
+            self._brute_force.record_wrong(address)
+            raise Forbidden("the credential does not belong to this node")
         if node.instance is not None and request.headers.get(INSTANCE_HEADER) != node.instance:
-            raise Fenced(f"a newer process speaks for {node.name!r} (epoch {node.epoch})")
+            raise Fenced(f"a newer process has registered as {node.name!r} (epoch {node.epoch})")
         return node
 
 
 def _bearer(request: Request) -> str:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise Unauthenticated("a registration token or node key is needed: send `Authorization: Bearer <token>`")
+        raise Unauthenticated("a registration token or node key is required: send `Authorization: Bearer <token>`")
     return token.strip()
 
 
 def _read_heartbeat(body: bytes) -> tuple[HeartbeatRequest, InvalidInput | None]:
-    """As LocalAI does: what cannot be read still says that the node is there. With what was wrong."""
+    """The heartbeat, and what is wrong with it. As in LocalAI, an unreadable one still shows that the node is there."""
     if not body.strip():
         return HeartbeatRequest(), None
     try:
@@ -373,50 +375,52 @@ def _read_heartbeat(body: bytes) -> tuple[HeartbeatRequest, InvalidInput | None]
 
 
 def _check_name(name: str) -> None:
-    """Names are for people and never part of a subject; these would mislead a person or a shell."""
+    """Rejects names that would mislead a person or a shell. Names are never part of a bus subject."""
     if not name.strip() or any(not char.isprintable() for char in name):
-        raise InvalidInput("name: must not be blank or have control characters")
+        raise InvalidInput("name: must not be blank or contain control characters")
     if "*" in name or ">" in name or name.startswith("-"):
-        raise InvalidInput(f"name: {name!r} has a wildcard (* or >) or begins with a dash; choose another one (--name)")
+        raise InvalidInput(
+            f"name: {name!r} contains a wildcard (* or >) or begins with a dash; choose another name (--name)"
+        )
     if _ID.fullmatch(name.lower()):
-        raise InvalidInput(f"name: {name!r} looks like the id of a node; choose another one (--name)")
+        raise InvalidInput(f"name: {name!r} has the form of a node id; choose another name (--name)")
 
 
-def _claim(wanted: RegisterRequest, told_from: str) -> NodeClaim:
-    _check_name(wanted.name)
-    for what, text in (("address", wanted.address), ("http_address", wanted.http_address)):
+def _claim(body: RegisterRequest, told_from: str) -> NodeClaim:
+    _check_name(body.name)
+    for what, text in (("address", body.address), ("http_address", body.http_address)):
         if text:
             check_address(text, what=what, told_from=seen_from_here(told_from or None))
     try:
-        node_type = NodeType(wanted.node_type or "backend")
+        node_type = NodeType(body.node_type or "backend")
     except ValueError:
-        raise InvalidInput(f"node_type: {wanted.node_type!r} is neither backend nor agent") from None
-    if node_type is NodeType.BACKEND and not wanted.address:
-        raise InvalidInput("address: a backend node must tell where it can be reached")
-    labels = wanted.labels or {}
+        raise InvalidInput(f"node_type: {body.node_type!r} is neither backend nor agent") from None
+    if node_type is NodeType.BACKEND and not body.address:
+        raise InvalidInput("address: a backend node must state the address at which it is reachable")
+    labels = body.labels or {}
     check_labels(labels)
-    if wanted.vram_budget:
-        parse_budget_bytes(wanted.vram_budget, total_bytes=wanted.total_vram or (1 << 40))
-    known_disk = bool(wanted.total_disk)
-    corral = wanted.corral
+    if body.vram_budget:
+        parse_budget_bytes(body.vram_budget, total_bytes=body.total_vram or (1 << 40))
+    known_disk = bool(body.total_disk)
+    corral = body.corral
     return NodeClaim(
-        name=wanted.name.strip(),
+        name=body.name.strip(),
         node_type=node_type,
-        address=wanted.address,
-        http_address=wanted.http_address,
+        address=body.address,
+        http_address=body.http_address,
         key_hash=hash_secret(corral.node_key) if corral else None,
         instance=corral.instance if corral else None,
-        total_vram=wanted.total_vram,
-        available_vram=wanted.available_vram,
-        total_ram=wanted.total_ram or None,
-        available_ram=wanted.available_ram if wanted.total_ram else None,
-        total_disk=wanted.total_disk if known_disk else None,
-        available_disk=wanted.available_disk if known_disk else None,
-        gpu_vendor=wanted.gpu_vendor or None,
-        gpu_compute_capability=wanted.gpu_compute_capability or None,
-        capability=wanted.capability or None,
-        max_replicas_per_model=max(1, wanted.max_replicas_per_model or 1),
-        vram_budget=wanted.vram_budget or None,
+        total_vram=body.total_vram,
+        available_vram=body.available_vram,
+        total_ram=body.total_ram or None,
+        available_ram=body.available_ram if body.total_ram else None,
+        total_disk=body.total_disk if known_disk else None,
+        available_disk=body.available_disk if known_disk else None,
+        gpu_vendor=body.gpu_vendor or None,
+        gpu_compute_capability=body.gpu_compute_capability or None,
+        capability=body.capability or None,
+        max_replicas_per_model=max(1, body.max_replicas_per_model or 1),
+        vram_budget=body.vram_budget or None,
         labels=labels,
         facts=msgspec.json.encode(corral.facts).decode() if corral else None,
         registered_from=told_from or None,

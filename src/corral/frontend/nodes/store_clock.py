@@ -1,4 +1,4 @@
-"""The store's time, as far as this frontend knows it."""
+"""The store's time, estimated from this frontend's clock."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,17 +9,19 @@ COMPARE_EVERY_S = 60.0
 
 
 class StoreClock:
-    """Compared with ours once a minute. While the store is away the last difference holds: clocks do not jump often."""
+    """Compares the store's clock with ours once a minute. While it is unreachable, the last difference counts."""
 
     def __init__(self, read_ms: Callable[[], Awaitable[int]], clock: Clock) -> None:
         self._read_ms, self._clock = read_ms, clock
         self._ahead_ms = 0
-        self._compare_s = float("-inf")
+        self._compare_due_s = float("-inf")
 
     async def now_ms(self) -> int:
         now_s = self._clock.monotonic_s()
-        if now_s >= self._compare_s:
-            self._compare_s = now_s + COMPARE_EVERY_S  # before we wait: one asks, the others use what is known
+        if now_s >= self._compare_due_s:
+            self._compare_due_s = (
+                now_s + COMPARE_EVERY_S
+            )  # before the wait: one request reads the store, the others use the last difference
             try:
                 self._ahead_ms = await self._read_ms() - self._clock.now_ms()
             except CorralError:

@@ -18,8 +18,8 @@ from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.smoke_test import VersionRollout
 from corral.core.backends.exhausted import exhausted_retry
 from corral.core.backends.intents import RetryLimits
-from corral.frontend.api.galleries.service import Galleries
 from corral.frontend.api.status.routes import FrontendInfo
+from corral.frontend.galleries import Galleries
 from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock, Ids

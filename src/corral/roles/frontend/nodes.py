@@ -11,7 +11,7 @@ from corral.core.nodes.presence import Limits
 from corral.core.processes.leases import lease_length_s
 from corral.frontend.api.status.routes import FrontendInfo
 from corral.frontend.auth.bus_credentials import BusAuthority, enforce_quietly
-from corral.frontend.nodes.heartbeats import BeatBatcher
+from corral.frontend.nodes.heartbeats import HeartbeatBatcher
 from corral.frontend.nodes.process_leases import LeaseGrants
 from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
@@ -32,7 +32,7 @@ class NodesWiring:
     ) -> None:
         settings = me.settings
         self._authority, self._credentials, self._bus = authority, stores.bus_credentials, bus
-        self.beats = BeatBatcher(stores.registration)
+        self.beats = HeartbeatBatcher(stores.registration)
         self.grants = LeaseGrants(stores.replicas, lease_s=_lease_s(settings), clock=clock)
         self.reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
         self._health = HealthController(
@@ -55,7 +55,7 @@ class NodesWiring:
         )
         self.loops: Mapping[str, Callable[[], Awaitable[None]]] = {
             "beats": self.beats.run,
-            "grants": self.grants.follow,
+            "grants": self.grants.run,
             "health": self._health.run,
             "audit": audit.run,
             "observations": self.reports.run,

@@ -27,15 +27,15 @@ from corral.frontend.api.event_kinds import (
     operation_kind,
     replica_kind,
 )
-from corral.frontend.api.galleries.service import Galleries
 from corral.frontend.api.operations.open_operations import OpenOperations
 from corral.frontend.api.status.routes import FrontendInfo
-from corral.frontend.app import Parts, build_app
+from corral.frontend.app import Components, build_app
 from corral.frontend.auth.brute_force import BruteForceGuard
 from corral.frontend.auth.bus_credentials import BusAuthority
 from corral.frontend.auth.denial_log import DenialLog
 from corral.frontend.auth.join_tokens import JoinTokens
 from corral.frontend.auth.rules import Authorizer
+from corral.frontend.galleries import Galleries
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.gateway.on_demand import OnDemandLoads
 from corral.frontend.gateway.usage_writer import UsageCounter
@@ -207,36 +207,36 @@ class FrontendRole:
 
     def _for_routes(
         self, authority: BusAuthority, gate: Authorizer, guesses: BruteForceGuard, tokens: JoinTokens
-    ) -> Parts:
-        return Parts(
-            me=self._me,
+    ) -> Components:
+        return Components(
+            info=self._me,
             stores=self._stores,
             authority=authority,
-            gate=gate,
-            guesses=guesses,
-            refusals=DenialLog(self._stores.events, self._clock),
-            refused=self._refused,
+            authorizer=gate,
+            brute_force=guesses,
+            denials=DenialLog(self._stores.events, self._clock),
+            refused_messages=self._refused,
             clock=self._clock,
             tokens=tokens,
-            beats=self._watch.beats,
-            grants=self._watch.grants,
+            heartbeats=self._watch.beats,
+            process_leases=self._watch.grants,
             feed=self._feed,
             galleries=self._galleries,
             ids=self._ids,
-            hint=self._hints.tell,
+            notify_nodes=self._hints.tell,
             model_gallery=ModelGallery(self._artifacts, self._galleries),
-            hint_routes=self._routes_changed,
-            hint_of=self._hints.tell,
+            notify_routes=self._routes_changed,
+            notify=self._hints.tell,
             fleet=self._fleet.fleet,
             progress=self._fleet.progress,
             listing=self._listing,
             open_operations=self._open_operations,
             upgrades=self._fleet.upgrades,
-            desk=self._replication.desk,
+            loads=self._replication.desk,
             in_flight=self._inflight,
             explain=self._serving.explain,
             metrics=self._serving.read_metrics,
-            pulse=self._serving.pulse,
+            traffic=self._serving.pulse,
             logs=WorkerLogs(self._grpc.find_server),
             disk=self._disk,
         )

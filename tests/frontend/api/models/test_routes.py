@@ -95,7 +95,7 @@ def test_a_model_is_added_shown_listed_and_deleted(frontend: Frontend) -> None:
     assert gone.status == 404
 
 
-def test_a_name_may_hold_slashes_and_spaces(frontend: Frontend) -> None:
+def test_a_name_may_contain_slashes_and_spaces(frontend: Frontend) -> None:
     add(frontend, "org/with space")
     path = "/api/models/" + quote("org/with space", safe="")
     assert frontend.admin.call("GET", path).json()["name"] == "org/with space"
@@ -127,10 +127,10 @@ def test_an_edit_names_the_revision_it_is_of(frontend: Frontend) -> None:
     ("text", "said"),
     [
         ("name: [", "cannot be read"),
-        ("name: other\n", "not of 'four'"),
+        ("name: other\n", "but the path has 'four'"),
         ("name: four\ncontext_size: x\ntemplate: 3\n", "2 wrong fields: context_size must be a whole number"),
         ("name: four\nparameters: {model: ../../etc/passwd}\n", "within the models directory"),
-        ("name: four\nbackend: llama-cppp\n", "there is no backend 'llama-cppp': no node has it and no gallery offers"),
+        ("name: four\nbackend: llama-cppp\n", "unknown backend 'llama-cppp': no node has it and no gallery offers"),
         ("name: four\nbackend: llama-cppp\n", "did you mean llama-cpp"),
         ("name: four\nbackend: llama-cpp\noptions: [paralel:4]\n", "paralel (did you mean parallel?)"),
         (
@@ -156,7 +156,7 @@ def test_a_bad_edit_changes_nothing_and_says_what_is_wrong(frontend: Frontend, t
     assert frontend.admin.call("GET", "/api/models/four").json() == before
 
 
-def test_a_new_model_with_an_unknown_field_is_refused_unless_forced(frontend: Frontend) -> None:
+def test_a_new_model_with_an_unknown_field_is_rejected_unless_forced(frontend: Frontend) -> None:
     text = TINY.format(name="mistyped") + "context_sizee: 9\n"
     refused = frontend.admin.call("POST", "/api/models", body={"config": text})
     assert refused.status == 400
@@ -166,7 +166,7 @@ def test_a_new_model_with_an_unknown_field_is_refused_unless_forced(frontend: Fr
     assert frontend.admin.call("GET", "/api/models/mistyped").json()["unknown_fields"] == ["context_sizee"]
 
 
-def test_what_is_sent_beside_the_configuration_is_refused(frontend: Frontend) -> None:
+def test_unknown_fields_of_the_body_are_rejected(frontend: Frontend) -> None:
     body = {"config": TINY.format(name="five"), "revision": "mine", "changed_by": "someone"}
     assert frontend.admin.call("POST", "/api/models", body=body).status == 400
 
@@ -207,7 +207,7 @@ def test_the_demo_model_is_installed_by_its_name_alone(frontend: Frontend) -> No
     assert again.status == 409
 
 
-def test_what_no_gallery_has_or_what_is_broken_there_is_told(frontend: Frontend) -> None:
+def test_a_missing_or_broken_gallery_entry_is_reported(frontend: Frontend) -> None:
     unknown = frontend.admin.call("POST", "/api/models/install", body={"name": "from-bace"})
     assert (unknown.status, "did you mean from-base" in unknown.message) == (404, True)
     broken = frontend.admin.call("POST", "/api/models/install", body={"name": "broken"})
@@ -215,7 +215,9 @@ def test_what_no_gallery_has_or_what_is_broken_there_is_told(frontend: Frontend)
     assert frontend.admin.call("GET", "/api/models/broken").status == 404
 
 
-def test_of_a_directory_what_is_downloaded_comes_before_what_names_it(frontend: Frontend, models_dir: Path) -> None:
+def test_models_with_downloads_are_imported_before_models_that_name_their_files(
+    frontend: Frontend, models_dir: Path
+) -> None:
     below = models_dir / "lent"
     below.mkdir()
     (below / "a.yaml").write_text("name: borrower\nbackend: b\nparameters: {model: lent.gguf}\n")
@@ -273,14 +275,14 @@ def test_a_template_beside_the_weights_is_imported_where_the_configuration_has_n
     assert template("tokenizer") == {"use_tokenizer_template": True}
 
 
-def test_a_template_that_only_names_a_file_is_refused(frontend: Frontend, models_dir: Path) -> None:
+def test_a_template_that_only_names_a_file_is_rejected(frontend: Frontend, models_dir: Path) -> None:
     config = "name: named\nbackend: llama-cpp\nparameters: {model: x.gguf}\ntemplate: {chat: my-chat}\n"
     refused = frontend.admin.call("POST", "/api/models", body={"config": config})
     assert refused.status == 400
     assert "template.chat has no placeholder" in refused.message
     assert "my-chat.tmpl" in refused.message
     assert frontend.admin.call("POST", "/api/models", body={"config": config, "force": True}).status == 201
-    edited = {"config": config + "description: what was let in before is not asked about again\n"}
+    edited = {"config": config + "description: accepted before\n"}
     assert frontend.admin.call("PUT", "/api/models/named", body=edited).status == 200
     worse = {"config": config.replace("{chat: my-chat}", "{chat: my-chat, completion: mine}")}
     refused = frontend.admin.call("PUT", "/api/models/named", body=worse)

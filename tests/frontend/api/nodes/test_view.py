@@ -1,4 +1,4 @@
-"""What is said of a machine, from what is known."""
+"""A node as the API shows it."""
 
 from dataclasses import replace
 
@@ -25,16 +25,14 @@ NODE = Node(
 @pytest.mark.parametrize(
     ("node", "silent_after_s", "said"),
     [
-        pytest.param(NODE, 30.0, "not heard from since this frontend began to watch it", id="healthy-yet-silent"),
+        pytest.param(NODE, 30.0, "no heartbeat received since this frontend started", id="healthy-yet-silent"),
         pytest.param(NODE, 60.0, "", id="not-silent-for-long"),
         pytest.param(
             replace(NODE, presence=Presence.GONE, presence_reason="gone"), 30.0, "gone", id="known-to-be-gone"
         ),
     ],
 )
-def test_a_machine_that_nobody_has_seen_for_long_is_not_called_healthy_without_a_word(
-    node: Node, silent_after_s: float, said: str
-) -> None:
+def test_a_healthy_node_without_recent_heartbeats_has_a_reason(node: Node, silent_after_s: float, said: str) -> None:
     assert view_node(node, now_ms=NOW, silent_after_s=silent_after_s).status_reason == said
 
 
@@ -47,29 +45,29 @@ def test_a_machine_that_nobody_has_seen_for_long_is_not_called_healthy_without_a
         pytest.param(Presence.LEFT, True, True, id="drained-before-it-left"),
     ],
 )
-def test_a_worker_that_left_is_not_called_draining_unless_somebody_drained_it(
+def test_a_node_that_left_is_draining_only_if_an_administrator_drained_it(
     presence: Presence, drain_requested: bool, draining: bool
 ) -> None:
     node = replace(NODE, presence=presence, drain_requested=drain_requested, worker_draining=True)
     assert view_node(node, now_ms=NOW, silent_after_s=30.0).draining is draining
 
 
-def test_a_machine_that_was_just_approved_is_joining_and_not_called_ill() -> None:
+def test_a_node_that_was_just_approved_is_joining_and_not_unhealthy() -> None:
     node = view_node(replace(NODE, presence=Presence.JOINING), now_ms=NOW)
     assert (node.state, node.status) == ("joining", "unhealthy"), "LocalAI has no word for it"
 
 
-def test_a_condition_is_told_with_what_to_do() -> None:
+def test_a_condition_is_shown_with_its_remedy() -> None:
     ill = replace(NODE, conditions=(Condition(kind="clock_skew", reason="its clock is off", remedy="Set it."),))
     node = view_node(ill, now_ms=NOW)
     assert (node.state, node.status, node.status_reason) == ("unhealthy", "unhealthy", "its clock is off. Set it.")
     assert node.conditions[0].kind == "clock_skew"
-    assert node.reachable, "it takes orders"
-    away = view_node(replace(ill, presence=Presence.SUSPECT), now_ms=NOW)
-    assert (away.state, away.reachable) == ("unhealthy", False)
+    assert node.reachable, "it receives commands"
+    suspect = view_node(replace(ill, presence=Presence.SUSPECT), now_ms=NOW)
+    assert (suspect.state, suspect.reachable) == ("unhealthy", False)
 
 
-def test_what_runs_on_a_machine_is_counted() -> None:
+def test_the_replicas_of_a_node_are_counted() -> None:
     def row(identity: str, model: str, slot: int, state: ReplicaState = ReplicaState.READY) -> Replica:
         key = f"{model}#{slot}"
         return Replica(id=identity, node_id="n", model=model, slot=slot, revision="1", state=state, process_key=key)
@@ -81,7 +79,7 @@ def test_what_runs_on_a_machine_is_counted() -> None:
     assert (shown.model_count, shown.in_flight_count) == (2, 3)
 
 
-def test_memory_that_loads_have_taken_is_told_until_they_are_loaded() -> None:
+def test_memory_is_reserved_until_a_load_is_finished() -> None:
     states = (ReplicaState.STARTING, ReplicaState.LOADING, ReplicaState.READY)
     rows = [
         Replica(id=state, node_id="n", model="m", slot=slot, revision="1", state=state, memory_bytes=100)

@@ -1,4 +1,4 @@
-"""The list of what runs: short ones are always true, long ones are made once for all who ask."""
+"""The list of running operations: a short one is always current, a long one is built once for all readers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ async def shown(listed: OpenOperations) -> list[int]:
         (Verb.DELETE, "2 being deleted"),
     ],
 )
-def test_what_is_under_way_is_said_in_words_that_fit(verb: Verb, said: str) -> None:
+def test_running_work_is_described_by_its_verb(verb: Verb, said: str) -> None:
     assert view_operation(operation(2, verb=verb)).message == said
 
 
@@ -72,7 +72,7 @@ async def test_a_short_list_is_as_new_as_the_store() -> None:
     assert await shown(listed) == [50]
 
 
-async def test_a_long_list_is_made_once_for_all_who_ask_together() -> None:
+async def test_a_long_list_is_built_once_for_concurrent_readers() -> None:
     rows = Rows(operation(LONG_NODES + 1))
     listed = OpenOperations(rows, Quiet())
     answers = await asyncio.gather(*(listed.read() for _ in range(100)))
@@ -80,7 +80,7 @@ async def test_a_long_list_is_made_once_for_all_who_ask_together() -> None:
     assert rows.reads == 1
 
 
-async def test_a_long_list_that_is_watched_is_made_anew_without_anyone_waiting_for_it() -> None:
+async def test_a_long_list_that_is_read_often_is_rebuilt_in_the_background() -> None:
     rows = Rows(operation(LONG_NODES + 1))
     listed = OpenOperations(rows, Quiet())
     await listed.read()

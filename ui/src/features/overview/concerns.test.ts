@@ -131,30 +131,30 @@ test("a failed model is listed with each cause once", () => {
     { model: "m", tone: "bad", text: "m failed", detail: "no such file." },
   ]);
   expect(
-    concerns(summary({ ready: 1, wanted: two, replicas: [{ node: "a", slot: 0, state: "failed" }] }), [failed]),
+    concerns(summary({ ready: 1, desired: two, replicas: [{ node: "a", slot: 0, state: "failed" }] }), [failed]),
   ).toEqual([{ model: "m", tone: "bad", text: "m failed on a node", detail: "the process died." }]);
 });
 
 test("a model below its desired replicas is listed, with a milder tone while it loads", () => {
   expect(
     concerns(
-      summary({ ready: 1, wanted: two, loads: [load({ state: "loading", reason: "its process is being started" })] }),
+      summary({ ready: 1, desired: two, loads: [load({ state: "loading", reason: "its process is being started" })] }),
     ),
   ).toEqual([{ model: "m", tone: "wait", text: "m is loading: 1 of 2 replicas ready", detail: "" }]);
   expect(
-    concerns(summary({ ready: 1, wanted: two, loads: [load({ reason: "no node has capacity" })] }))[0],
+    concerns(summary({ ready: 1, desired: two, loads: [load({ reason: "no node has capacity" })] }))[0],
   ).toMatchObject({
     tone: "warn",
     detail: "No node has capacity.",
   });
   expect(
-    concerns(summary({ ready: 1, wanted: two, replicas: [{ node: "b", slot: 0, state: "away" }] }))[0],
+    concerns(summary({ ready: 1, desired: two, replicas: [{ node: "b", slot: 0, state: "away" }] }))[0],
   ).toMatchObject({ tone: "warn", text: "m has 1 of 2 replicas ready", detail: "Its replica on b is offline." });
-  expect(concerns(summary({ ready: 2, wanted: two }))).toEqual([]);
+  expect(concerns(summary({ ready: 2, desired: two }))).toEqual([]);
   expect(concerns(summary({}))).toEqual([]);
   expect(
     concerns(
-      summary({ ready: 1, wanted: two }),
+      summary({ ready: 1, desired: two }),
       [],
       [{ model_name: "m", min_replicas: 2, max_replicas: 2, unsatisfiable_reason: "one node only" }],
     )[0],

@@ -156,7 +156,7 @@ function concernOf(
     return { model, tone: "bad", text: ready > 0 ? `${model} failed on a node` : `${model} failed`, detail: errors };
   if (reasons !== "")
     return { model, tone: "warn", text: `${model}: desired replicas cannot be placed`, detail: reasons };
-  const desired = summary.wanted?.min_replicas ?? 0;
+  const desired = summary.desired?.min_replicas ?? 0;
   if (ready >= desired) return null;
   const share = `${ready} of ${desired} replicas ready`;
   const offline = onceEach(

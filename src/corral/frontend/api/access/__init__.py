@@ -1,1 +1,1 @@
-"""API keys, principals and usage, routes and views."""
+"""API keys, sessions, audit log and usage."""

@@ -1,4 +1,4 @@
-"""The caller, as the edge found it."""
+"""The authenticated client of a request, as the middleware found it."""
 
 from typing import Annotated
 
@@ -7,15 +7,10 @@ from fastapi import Depends, Request
 from corral.frontend.auth.rules import Principal
 
 
-async def _principal(request: Request) -> Principal:
-    principal: Principal = request.state.principal
-    return principal
-
-
 async def _actor(request: Request) -> str:
-    return (await _principal(request)).actor
+    principal: Principal = request.state.principal
+    return principal.actor
 
 
-Caller = Annotated[Principal, Depends(_principal)]
 Actor = Annotated[str, Depends(_actor)]
-"""Who did it, for the audit log."""
+"""The name of the client, for the audit log."""

@@ -1,4 +1,4 @@
-"""`/api/keys`, `/api/session`, `/api/audit`: who may do what, and who did what."""
+"""`/api/keys`, `/api/session`, `/api/audit`: API keys, browser sessions and the audit log."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from corral.core.durations import parse_duration_s
 from corral.core.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
 from corral.frontend.api.access.principal import Actor
+from corral.frontend.api.times import time_of
 from corral.frontend.auth.rules import SESSION_COOKIE, Authorizer
 from corral.frontend.http.middleware import client_address
 from corral.store.access.api_keys import ApiKey, Scope, hash_secret
@@ -20,8 +21,9 @@ SESSION_TTL_S = 12 * 3600.0
 KEY_PREFIX = "corral-"
 KEYS = "keys"
 SIGNED_IN_COOKIE = "corral_signed_in"
-"""Says to the page that there is a session, which it cannot see: it then asks for what it shows without delay."""
+"""Readable by the page, unlike the session cookie: with it the page starts its requests without delay."""
 ID_LENGTH = 36
+UNKNOWN_KEY = "the API key is unknown or revoked"
 
 
 AllowList = Annotated[list[str] | None, Field(max_length=1000)]
@@ -36,7 +38,7 @@ class KeyView(BaseModel):
     created_by: str
     revoked_at: datetime | None
     models: list[str] | None
-    """The models it may use; absent is all."""
+    """The models that the key may use; null for all."""
 
 
 class NewKey(BaseModel):
@@ -51,7 +53,7 @@ class KeyModels(BaseModel):
 
 class CreatedKey(KeyView):
     key: str
-    """Shown this once; only its hash is kept."""
+    """The secret, shown only once; the store has only its hash."""
 
 
 class SignIn(BaseModel):
@@ -71,7 +73,7 @@ class AuditEntry(BaseModel):
     subject: str
     detail: dict[str, Any]
     names: dict[str, str]
-    """Of the nodes whose ids are in the subject or the detail, removed ones too."""
+    """Names of the nodes whose ids are in the subject or the detail, including removed nodes."""
 
 
 def _view(key: ApiKey) -> dict[str, Any]:
@@ -80,9 +82,9 @@ def _view(key: ApiKey) -> dict[str, Any]:
         "name": key.name,
         "scope": key.scope,
         "hint": key.hint,
-        "created_at": datetime.fromtimestamp(key.created_at / 1000, UTC),
+        "created_at": time_of(key.created_at),
         "created_by": key.created_by,
-        "revoked_at": datetime.fromtimestamp(key.revoked_at / 1000, UTC) if key.revoked_at else None,
+        "revoked_at": time_of(key.revoked_at or None),
         "models": None if key.models is None else list(key.models),
     }
 
@@ -91,79 +93,82 @@ def new_api_key(ids: Ids) -> str:
     return KEY_PREFIX + ids.token()
 
 
-async def _own_names(stores: Stores, names: list[str] | None) -> list[str] | None:
-    """Aliases become the names of their models. A name that means nothing is a mistake now, not at the first use."""
+async def _resolve_aliases(stores: Stores, names: list[str] | None) -> list[str] | None:
+    """The models' own names. An unknown name is rejected now, not at the first use of the key."""
     if names is None:
         return None
-    own = []
+    resolved = []
     for name in names:
         try:
             model = await stores.models.read(name)
         except NotFound as error:
             raise InvalidInput(str(error)) from error
-        own.append(model.alias_of or model.name)
-    return own
+        resolved.append(model.alias_of or model.name)
+    return resolved
 
 
-def key_routes(stores: Stores, gate: Authorizer, ids: Ids, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
-    """`hint`: tells all frontends that rows of a kind changed."""
+def key_routes(stores: Stores, authorizer: Authorizer, ids: Ids, notify: Callable[[str], Awaitable[None]]) -> APIRouter:
+    """`notify` tells all frontends that rows of a kind changed."""
     router = APIRouter(prefix="/api/keys", tags=["access"])
 
     @router.get("")
     async def list_keys() -> list[KeyView]:
+        """Lists all API keys, including revoked ones."""
         return [KeyView(**_view(key)) for key in await stores.access.read_keys()]
 
     @router.post("", status_code=201)
-    async def create_key(wanted: NewKey, actor: Actor) -> CreatedKey:
-        models = await _own_names(stores, wanted.models)
+    async def create_key(body: NewKey, actor: Actor) -> CreatedKey:
+        """Creates an API key. Only this answer contains its secret."""
+        models = await _resolve_aliases(stores, body.models)
         secret = new_api_key(ids)
         key = await stores.access.add_key(
-            id=ids.uuid(), name=wanted.name, scope=wanted.scope, key=secret, actor=actor, models=models, other_name=True
+            id=ids.uuid(), name=body.name, scope=body.scope, key=secret, actor=actor, models=models, other_name=True
         )
-        gate.forget()
+        authorizer.forget()
         return CreatedKey(**_view(key), key=secret)
 
     @router.put("/{id_or_name}/models")
-    async def change_key_models(id_or_name: str, wanted: KeyModels, actor: Actor) -> KeyView:
-        """Which models the key may use; `null` is all. In force on every frontend within five seconds."""
-        models = await _own_names(stores, wanted.models)
+    async def change_key_models(id_or_name: str, body: KeyModels, actor: Actor) -> KeyView:
+        """Sets the models that a key may use; `null` for all. Every frontend applies it within five seconds."""
+        models = await _resolve_aliases(stores, body.models)
         key = await stores.access.set_key_models(id_or_name, models, actor=actor)
-        gate.note_changed(key)
-        await hint(KEYS)
+        authorizer.note_changed(key)
+        await notify(KEYS)
         return KeyView(**_view(key))
 
     @router.delete("/{id_or_name}")
     async def revoke_key(id_or_name: str, actor: Actor) -> KeyView:
-        """Refused by this frontend from the answer on, by every other within five seconds; within a minute by one that
-        has lost the store and the message bus."""
+        """Revokes a key. This frontend rejects it from the answer on, the others within five seconds, and one that has
+        lost the store and the message bus within a minute."""
         key = await stores.access.revoke_key(id_or_name, actor=actor)
-        gate.note_changed(key)
-        await hint(KEYS)
+        authorizer.note_changed(key)
+        await notify(KEYS)
         return KeyView(**_view(key))
 
     return router
 
 
-def session_routes(stores: Stores, gate: Authorizer, ids: Ids) -> APIRouter:
-    """A browser trades its key for an http-only cookie, so that no script can read it."""
+def session_routes(stores: Stores, authorizer: Authorizer, ids: Ids) -> APIRouter:
+    """A browser exchanges its key for an HTTP-only cookie, which scripts cannot read."""
     router = APIRouter(prefix="/api/session", tags=["access"])
 
     @router.post("")
-    async def sign_in(wanted: SignIn, request: Request, response: Response) -> SessionView:
-        principal = await gate.identify(
-            {"authorization": f"Bearer {wanted.api_key}"}, {}, client_address(request.scope)
+    async def sign_in(body: SignIn, request: Request, response: Response) -> SessionView:
+        """Exchanges an admin key for a session cookie."""
+        principal = await authorizer.identify(
+            {"authorization": f"Bearer {body.api_key}"}, {}, client_address(request.scope)
         )
         if principal is None:
-            raise Unauthenticated("this key is not known here, or was revoked")
+            raise Unauthenticated(UNKNOWN_KEY)
         if principal.scope is not Scope.ADMIN:
             raise Forbidden(
-                f"the key {principal.name!r} has the scope {principal.scope}; signing in needs an admin key."
-                " For programs, and for `corral chat`, this key is right."
+                f"signing in needs an admin key; the key {principal.name!r} has the scope {principal.scope}."
+                " Use it with client programs and `corral chat`."
             )
         if principal.key_id is not None:
             token = ids.token()
             await stores.access.open_session(principal.key_id, token, ttl_s=SESSION_TTL_S)
-            gate.forget()
+            authorizer.forget()
             for name, value in ((SIGNED_IN_COOKIE, "yes"), (SESSION_COOKIE, token)):
                 response.set_cookie(
                     name,
@@ -177,29 +182,30 @@ def session_routes(stores: Stores, gate: Authorizer, ids: Ids) -> APIRouter:
 
     @router.get("")
     async def show_session(request: Request, response: Response) -> SessionView | None:
-        """Null where nobody is signed in, which a page may ask; a key that is sent and not known is refused."""
-        principal = await gate.identify(dict(request.headers), request.cookies, client_address(request.scope))
+        """Shows the session; null when the browser is not signed in. An unknown key is rejected."""
+        principal = await authorizer.identify(dict(request.headers), request.cookies, client_address(request.scope))
         if principal is not None:
             return SessionView(name=principal.name, scope=principal.scope)
         if "authorization" in request.headers:
-            raise Unauthenticated("this key is not known here, or was revoked")
-        _forget_cookies(request, response)
+            raise Unauthenticated(UNKNOWN_KEY)
+        _delete_cookies(request, response)
         return None
 
     @router.delete("", status_code=204)
     async def sign_out(request: Request) -> Response:
+        """Ends the browser session."""
         token = request.cookies.get(SESSION_COOKIE)
         if token:
             await stores.access.close_session(hash_secret(token))
-            gate.forget()
+            authorizer.forget()
         response = Response(status_code=204)
-        _forget_cookies(request, response)
+        _delete_cookies(request, response)
         return response
 
     return router
 
 
-def _forget_cookies(request: Request, response: Response) -> None:
+def _delete_cookies(request: Request, response: Response) -> None:
     for name in (SIGNED_IN_COOKIE, SESSION_COOKIE):
         if name in request.cookies:
             response.delete_cookie(name)
@@ -239,7 +245,8 @@ def audit_routes(stores: Stores) -> APIRouter:
         before: Annotated[int | None, Query(ge=1)] = None,
         since: Annotated[str | None, Query(max_length=64)] = None,
     ) -> list[AuditEntry]:
-        """Newest first; `before` an id for the page after; `since` an age (`2h`) or a time."""
+        """Lists audit entries, newest first. `before` is the id of the last entry of the previous page; `since` is an
+        age (`2h`) or a time."""
         since_ms = _read_since(since, now_ms=await stores.nodes.now_ms()) if since else None
         events = await stores.events.read_latest(limit=limit, before=before, since_ms=since_ms)
         mentioned = {event.id: {event.subject, *_texts_in(event.detail)} for event in events}
@@ -249,7 +256,7 @@ def audit_routes(stores: Stores) -> APIRouter:
         return [
             AuditEntry(
                 id=event.id,
-                at=datetime.fromtimestamp(event.at / 1000, UTC),
+                at=time_of(event.at),
                 actor=event.actor,
                 action=event.action,
                 subject=event.subject,

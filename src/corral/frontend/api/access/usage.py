@@ -1,4 +1,4 @@
-"""`/api/usage`: who used how much of what, and where."""
+"""`/api/usage`: requests and tokens by day, API key, model and node."""
 
 from datetime import UTC, date, datetime
 from enum import StrEnum
@@ -7,33 +7,33 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from corral.store.serving.usage import RETENTION_DAYS, UsageRow
+from corral.store.serving.usage import UsageRow
 from corral.store.stores import Stores
 
 DAY_S = 86_400
 
 
-class By(StrEnum):
+class UsageGroup(StrEnum):
     DAY = "day"
     KEY = "key"
     MODEL = "model"
     NODE = "node"
 
 
-COLUMNS = {By.DAY: "day", By.KEY: "key_id", By.MODEL: "model", By.NODE: "node_id"}
+COLUMNS = {UsageGroup.DAY: "day", UsageGroup.KEY: "key_id", UsageGroup.MODEL: "model", UsageGroup.NODE: "node_id"}
 
 
 class UsageView(BaseModel):
-    """Summed over what was not asked for, which is absent."""
+    """The sums of one group. Fields that the usage is not grouped by are absent."""
 
     day: date | None = None
     key_id: str | None = None
     key_name: str | None = None
-    """None for a request without a key."""
+    """Null for requests without a key."""
     model: str | None = None
     node_id: str | None = None
     node_name: str | None = None
-    """None for a node that is no longer there."""
+    """Null for a removed node."""
     requests: int
     tokens_in: int
     tokens_out: int
@@ -44,14 +44,14 @@ def usage_routes(stores: Stores) -> APIRouter:
 
     @router.get("", response_model_exclude_unset=True)
     async def list_usage(
-        days: Annotated[int, Query(ge=1, le=RETENTION_DAYS)] = 30,
-        by: Annotated[list[By], Query()] = [By.KEY, By.MODEL, By.NODE],  # noqa: B006  FastAPI copies it
+        days: Annotated[int, Query(ge=1, le=KEPT_DAYS)] = 30,
+        by: Annotated[list[UsageGroup], Query()] = [UsageGroup.KEY, UsageGroup.MODEL, UsageGroup.NODE],  # noqa: B006  FastAPI copies it
     ) -> list[UsageView]:
-        """Requests that were answered and their tokens, of the last `days` days; `by` may be repeated. Counts arrive
-        a few seconds late."""
+        """Shows answered requests and their tokens of the last `days` days, grouped by `by`, which may be repeated.
+        Counts are a few seconds late."""
         rows = await stores.usage.read(days=days, by=[COLUMNS[name] for name in by])
-        keys = {key.id: key.name for key in await stores.access.read_keys()} if By.KEY in by else {}
-        nodes = {str(node.id): node.name for node in await stores.nodes.read_all()} if By.NODE in by else {}
+        keys = {key.id: key.name for key in await stores.access.read_keys()} if UsageGroup.KEY in by else {}
+        nodes = {str(node.id): node.name for node in await stores.nodes.read_all()} if UsageGroup.NODE in by else {}
         return [_view(row, keys, nodes) for row in rows]
 
     return router

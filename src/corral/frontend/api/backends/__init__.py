@@ -1,1 +1,1 @@
-"""Backends on nodes, routes and views."""
+"""Backends of the fleet and of one node."""

@@ -1,61 +1,87 @@
-"""Which node has which version of what, and where policies do not hold: put together when something has changed, once
-for all who ask."""
+"""`/api/fleet/backends`: which node has which version of which backend, and where policies do not hold. Computed when
+something has changed, once for all readers."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 import msgspec
+from fastapi import APIRouter, Response
 
-from corral.core.backends.drift import Drift, FleetSnapshot
+from corral.controller.backends.policy_controller import PolicyReconciler
+from corral.controller.backends.upgrades import UpgradeCheck
+from corral.core.backends.drift import Drift, DriftCause
 from corral.core.backends.intents import IntentState, Verb
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policy_exceptions import PolicyException, find_exceptions
 from corral.core.backends.upgrades import Offers, find_unchecked, find_upgrades, installed_names
-from corral.core.nodes.node import NodeId
-from corral.frontend.api.backends.service import UpgradeChecks
+from corral.core.nodes.node import NodeId, NodeStatus
+from corral.store.backends.intents import IntentStore
+from corral.store.backends.operations import OperationStore
 
-KEPT_MOST_S = 5.0
-"""A transaction may commit a little after the time it wrote, unseen by the mark."""
+KEPT_MAX_S = 5.0
+"""A transaction may commit a little later than the time it wrote, so the mark can miss it."""
 
-EXCEPTIONS_MOST = 100
-"""Of a thousand machines nobody reads more."""
-
-
-class PictureSource(Protocol):
-    async def read_picture(self) -> FleetSnapshot: ...
+EXCEPTIONS_MAX = 100
 
 
-class VersionMarks(Protocol):
-    async def read_mark(self) -> tuple[int, ...]: ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftView:
+    cause: DriftCause
+    detail: str
+    process_key: str
 
 
-class Askers(Protocol):
-    async def read_requesters(self, ids: Iterable[str]) -> Mapping[str, tuple[str, int]]: ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOnNode:
+    """One backend on one node."""
+
+    node_id: str
+    node_name: str
+    node_status: NodeStatus
+    version: str
+    digest: str
+    variant: str
+    current: bool
+    drift: list[DriftView]
+    versions: list[str]
+    """Digests of the versions on the node's disk, newest first."""
+    pending: str
+    """The verb of the change that was requested and is not done yet; empty when there is none."""
+    rolled_back: bool
+    unchecked: str
+    """Why it is unknown whether a newer version exists; empty when it is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetBackend:
+    name: str
+    nodes: list[BackendOnNode]
 
 
 @dataclass(frozen=True, slots=True)
 class Exceptions:
-    """Of one policy."""
+    """The exceptions of one policy."""
 
     first: Sequence[PolicyException] = ()
     count: int = 0
-    requesters: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """By operation: who asked for what is otherwise there, and when."""
+    requested_by: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """By operation: who requested it, and when."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Computed:
     backends: Mapping[str, bytes] = field(default_factory=dict)
     exceptions: Mapping[str, Exceptions] = field(default_factory=dict)
 
 
 class FleetListing:
-    def __init__(self, source: PictureSource, upgrades: UpgradeChecks, marks: VersionMarks, requesters: Askers) -> None:
-        self._source, self._upgrades, self._marks, self._askers = source, upgrades, marks, requesters
-        self._making = asyncio.Lock()
-        self._kept = _Kept()
+    def __init__(
+        self, policies: PolicyReconciler, upgrades: UpgradeCheck, intents: IntentStore, operations: OperationStore
+    ) -> None:
+        self._policies, self._upgrades, self._intents, self._operations = policies, upgrades, intents, operations
+        self._computing = asyncio.Lock()
+        self._computed = _Computed()
         self._mark: tuple[int, ...] = ()
         self._kept_until_s = 0.0
 
@@ -67,102 +93,116 @@ class FleetListing:
         """By policy that has any."""
         return (await self._read()).exceptions
 
-    async def _read(self) -> _Kept:
-        async with self._making:
-            mark = (*await self._marks.read_mark(), self._upgrades.lookups)
+    async def _read(self) -> _Computed:
+        async with self._computing:
+            mark = (*await self._intents.read_mark(), self._upgrades.lookups)
             now_s = asyncio.get_running_loop().time()
             if mark != self._mark or now_s >= self._kept_until_s:
-                self._kept = await self._make()
-                self._mark, self._kept_until_s = mark, now_s + KEPT_MOST_S
-            return self._kept
+                self._computed = await self._compute()
+                self._mark, self._kept_until_s = mark, now_s + KEPT_MAX_S
+            return self._computed
 
-    async def _make(self) -> _Kept:
-        picture = await self._source.read_picture()
+    async def _compute(self) -> _Computed:
+        picture = await self._policies.read_picture()
         offers = await self._upgrades.read_offers(picture.states)
 
-        def show() -> tuple[dict[str, bytes], dict[str, list[PolicyException]]]:
+        def compute() -> tuple[dict[str, bytes], dict[str, list[PolicyException]]]:
             fleet = view_fleet(picture.states, picture.find_drift(), offers)
-            excepted = find_exceptions(picture.states, picture.policies, picture.previews)
-            return {backend["name"]: msgspec.json.encode(backend) for backend in fleet}, excepted
+            exceptions = find_exceptions(picture.states, picture.policies, picture.previews)
+            return {backend.name: msgspec.json.encode(backend) for backend in fleet}, exceptions
 
-        # Thousands of rows: not on the loop, where requests would wait for it.
-        backends, excepted = await asyncio.to_thread(show)
-        first = {policy: found[:EXCEPTIONS_MOST] for policy, found in excepted.items()}
-        asked = {one.operation_id for found in first.values() for one in found if one.operation_id}
-        requesters = await self._askers.read_requesters(asked) if asked else {}
-        return _Kept(
-            backends, {policy: Exceptions(found, len(excepted[policy]), requesters) for policy, found in first.items()}
+        # Thousands of rows: in a thread, so that requests do not wait for it.
+        backends, exceptions = await asyncio.to_thread(compute)
+        first = {policy: found[:EXCEPTIONS_MAX] for policy, found in exceptions.items()}
+        operations = {one.operation_id for found in first.values() for one in found if one.operation_id}
+        requested_by = await self._operations.read_requesters(operations) if operations else {}
+        return _Computed(
+            backends,
+            {policy: Exceptions(found, len(exceptions[policy]), requested_by) for policy, found in first.items()},
         )
 
 
-def view_fleet(states: Sequence[NodeBackends], drifts: Sequence[Drift], offers: Offers) -> list[dict[str, Any]]:
-    upgrades = find_upgrades(states, offers)
+def fleet_listing_routes(listing: FleetListing) -> APIRouter:
+    router = APIRouter(tags=["backends"])
+
+    @router.get("/api/fleet/backends", response_model=list[FleetBackend])
+    async def list_fleet_backends() -> Response:
+        """Lists every backend with the nodes that have it or are to get it, and their versions."""
+        return Response(b"[%s]" % b",".join((await listing.read()).values()), media_type="application/json")
+
+    return router
+
+
+def view_fleet(states: Sequence[NodeBackends], drifts: Sequence[Drift], offers: Offers) -> list[FleetBackend]:
     unchecked = {
         (name, one.node_id): one.reason for name, nodes in find_unchecked(states, offers).items() for one in nodes
     }
-    by_place: dict[tuple[str, NodeId], list[Drift]] = {}
+    lagging = {
+        (name, node.node_id) for name, upgrade in find_upgrades(states, offers).items() for node in upgrade.nodes
+    }
+    drift_at: dict[tuple[str, NodeId], list[Drift]] = {}
     for one in drifts:
-        by_place.setdefault((one.backend, one.node_id), []).append(one)
-    lagging = {(name, node.node_id) for name, upgrade in upgrades.items() for node in upgrade.nodes}
-    places = installed_names(states)
-    by_id = {state.node.id: state for state in states}
-    for backend, node_id in by_place:
-        holders = places.setdefault(backend, [])
-        if node_id in by_id and all(state.node.id != node_id for state in holders):
-            holders.append(by_id[node_id])
-    _add_awaited(places, states)
+        drift_at.setdefault((one.backend, one.node_id), []).append(one)
+
+    def view(state: NodeBackends, name: str) -> BackendOnNode:
+        place = (name, state.node.id)
+        return _view(state, name, drift_at.get(place, []), place in lagging, unchecked.get(place, ""))
+
     return [
-        {
-            "name": name,
-            "nodes": [
-                _place(state, name, by_place.get((name, state.node.id), []), (name, state.node.id) in lagging)
-                | _outlook(state, name, unchecked.get((name, state.node.id), ""))
-                for state in sorted(holders, key=lambda state: state.node.name)
-            ],
-        }
-        for name, holders in sorted(places.items())
+        FleetBackend(name=name, nodes=[view(state, name) for state in sorted(there, key=lambda one: one.node.name)])
+        for name, there in sorted(_find_places(states, drift_at).items())
     ]
 
 
-def _add_awaited(places: dict[str, list[NodeBackends]], states: Sequence[NodeBackends]) -> None:
-    """Nodes that are to get a backend and do not have it yet, such as one that is away."""
-    for state in states:
-        for name, intent in state.newest.items():
-            if intent.state.live and intent.verb.ensures_presence and state.find(name) is None:
-                holders = places.setdefault(name, [])
-                if all(holder.node.id != state.node.id for holder in holders):
-                    holders.append(state)
+def _find_places(
+    states: Sequence[NodeBackends], drift_at: Mapping[tuple[str, NodeId], object]
+) -> dict[str, list[NodeBackends]]:
+    """By backend: the nodes that have it, drift from a policy about it, or are to get it, such as one that is
+    offline."""
+    places = installed_names(states)
+    by_id = {state.node.id: state for state in states}
+    missing = [(backend, by_id[node_id]) for backend, node_id in drift_at if node_id in by_id]
+    missing += [
+        (name, state)
+        for state in states
+        for name, intent in state.newest.items()
+        if intent.state.live and intent.verb.ensures_presence and state.find(name) is None
+    ]
+    for backend, state in missing:
+        there = places.setdefault(backend, [])
+        if all(other.node.id != state.node.id for other in there):
+            there.append(state)
+    return places
 
 
-def _open_order(state: NodeBackends, name: str) -> str:
-    """Which change of it has been asked for and is not done."""
+def _view(state: NodeBackends, name: str, drifts: Sequence[Drift], lagging: bool, unchecked: str) -> BackendOnNode:
+    found = state.find(name)
+    return BackendOnNode(
+        node_id=state.node.id,
+        node_name=state.node.name,
+        node_status=state.node.localai_status,
+        version=found.version if found is not None else "",
+        digest=found.digest if found is not None else "",
+        variant=found.name if found is not None else "",
+        current=found is not None and not lagging and not drifts,
+        drift=[DriftView(cause=one.cause, detail=one.detail, process_key=one.process_key) for one in drifts],
+        versions=list(found.versions) if found is not None else [],
+        pending=_pending_verb(state, name),
+        rolled_back=_is_rolled_back(state, name),
+        unchecked=unchecked,
+    )
+
+
+def _pending_verb(state: NodeBackends, name: str) -> str:
     intent = state.newest.get(state.key_of(name))
     return intent.verb.value if intent is not None and intent.state.live else ""
 
 
-def _place(state: NodeBackends, name: str, drifts: list[Drift], lagging: bool) -> dict[str, Any]:
-    found = state.find(name)
-    return {
-        "node_id": state.node.id,
-        "node_name": state.node.name,
-        "node_status": state.node.localai_status.value,
-        "version": found.version if found is not None else "",
-        "digest": found.digest if found is not None else "",
-        "variant": found.name if found is not None else "",
-        "current": found is not None and not lagging and not drifts,
-        "drift": [{"cause": one.cause.value, "detail": one.detail, "process_key": one.process_key} for one in drifts],
-        "versions": list(found.versions) if found is not None else [],
-        "pending": _open_order(state, name),
-    }
-
-
-def _outlook(state: NodeBackends, name: str, unchecked: str) -> dict[str, Any]:
-    """Why there may be something newer though nothing newer is told."""
-    wanted = state.effective_intent(name)
-    # A wiped disk that got it again has an install for its newest order, of what was gone back to.
-    went_back = (
-        wanted is not None
-        and wanted.state is IntentState.SUCCEEDED
-        and (wanted.verb is Verb.ROLLBACK or bool(wanted.spec.rolled_back_from))
+def _is_rolled_back(state: NodeBackends, name: str) -> bool:
+    # After a disk was wiped, the newest intent is an install of the version that was rolled back to.
+    intent = state.effective_intent(name)
+    return (
+        intent is not None
+        and intent.state is IntentState.SUCCEEDED
+        and (intent.verb is Verb.ROLLBACK or bool(intent.spec.rolled_back_from))
     )
-    return {"rolled_back": went_back, "unchecked": unchecked}

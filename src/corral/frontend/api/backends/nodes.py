@@ -1,31 +1,24 @@
-"""`/api/nodes/{id}/backends` and `/api/fleet/backends`: which node has which version of what."""
+"""`/api/nodes/{id}/backends`: the backends of one node."""
 
-import asyncio
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from corral.core.backends.operations import Operation
+from corral.controller.backends.create_operation import Fleet
 from corral.core.backends.requests import RequestedDelete, RequestedInstall, RequestedUpgrade
 from corral.core.errors import InvalidInput
 from corral.core.nodes.node import Node
 from corral.core.nodes.observed import ObservedBackend
 from corral.core.nodes.targets import Target
 from corral.frontend.api.access.principal import Actor
-from corral.frontend.api.backends.dependents import BackendUses
-from corral.frontend.api.backends.listing import FleetListing
+from corral.frontend.api.backends.deletes import DeleteResult, DependentsReader, delete_response, wait_for_end
 from corral.frontend.api.backends.routes import OperationStarted, name_of, started
-from corral.frontend.api.backends.service import FleetService
 from corral.frontend.api.backends.targets import IdempotencyKey
-from corral.frontend.api.operations.view import current_error
-from corral.frontend.http.json_response import MsgspecJson
+from corral.frontend.http.json_response import SparseJson
 from corral.store.stores import Stores
-
-DELETE_WAIT_S = 20.0
-LOOK_EVERY_S = 0.1
 
 
 class _Gallery(msgspec.Struct):
@@ -48,31 +41,53 @@ class NodeBackendBody(BaseModel):
     backend: Annotated[str, Field(min_length=1, max_length=255)]
 
 
-def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListing, uses: BackendUses) -> APIRouter:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBackend:
+    """An item of LocalAI's backend.list, with Corral's own fields. Answers leave out fields that have their default."""
+
+    name: str
+    is_system: bool
+    is_meta: bool
+    installed_at: str | None = None
+    gallery_url: str | None = None
+    version: str | None = None
+    uri: str | None = None
+    digest: str | None = None
+    alias: str | None = None
+    generation: int | None = None
+    concrete: str | None = None
+    """For a meta backend: the backend that the node uses for it."""
+    versions: list[str] | None = None
+    """Digests of the versions on the node's disk, newest first."""
+    problem: str | None = None
+
+
+def node_backend_routes(stores: Stores, fleet: Fleet, dependents: DependentsReader) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
-    @router.get("/api/nodes/{node_id}/backends")
+    @router.get("/api/nodes/{node_id}/backends", response_model=list[NodeBackend])
     async def list_node_backends(node_id: str) -> Response:
-        """As the node last told; `[]` for one that runs no backends."""
+        """Lists a node's backends as the node last reported them; empty for a node that runs no backends."""
         node = await stores.nodes.read_one(node_id)
         found = (await stores.observed.read_backends([node.id])).get(node.id, [])
-        return MsgspecJson([_listed(backend) for backend in found])
+        return SparseJson([_view(backend) for backend in found])
 
     @router.post("/api/nodes/{node_id}/backends/install", status_code=202)
     async def install(
-        node_id: str, wanted: NodeInstallBody, actor: Actor, key: IdempotencyKey = None
+        node_id: str, body: NodeInstallBody, actor: Actor, key: IdempotencyKey = None
     ) -> OperationStarted:
-        if not wanted.backend and not wanted.uri:
-            raise InvalidInput("name a `backend` of a gallery, or give a `uri`")
-        _check_galleries(wanted.backend_galleries)
+        """Installs a backend on one node, from a gallery or a location."""
+        if not body.backend and not body.uri:
+            raise InvalidInput("send `backend`, the name of a backend in a gallery, or `uri`, its location")
+        _check_galleries(body.backend_galleries)
         node = await stores.nodes.read_one(node_id)
         request = RequestedInstall(
-            reference=wanted.backend,
-            uri=wanted.uri,
-            name=(wanted.name or wanted.backend or name_of(wanted.uri)) if wanted.uri else "",
-            alias=wanted.alias,
-            galleries=wanted.backend_galleries,
-            force=wanted.force,
+            reference=body.backend,
+            uri=body.uri,
+            name=(body.name or body.backend or name_of(body.uri)) if body.uri else "",
+            alias=body.alias,
+            galleries=body.backend_galleries,
+            force=body.force,
             target=_only(node),
             scoped_to=node.id,
         )
@@ -80,92 +95,53 @@ def node_backend_routes(stores: Stores, fleet: FleetService, listing: FleetListi
 
     @router.post("/api/nodes/{node_id}/backends/upgrade", status_code=202)
     async def upgrade(
-        node_id: str, wanted: NodeBackendBody, actor: Actor, key: IdempotencyKey = None
+        node_id: str, body: NodeBackendBody, actor: Actor, key: IdempotencyKey = None
     ) -> OperationStarted:
+        """Upgrades a backend on one node."""
         node = await stores.nodes.read_one(node_id)
-        request = RequestedUpgrade(reference=wanted.backend, target=_only(node), scoped_to=node.id)
+        request = RequestedUpgrade(reference=body.backend, target=_only(node), scoped_to=node.id)
         return started(await fleet.upgrade(request, actor=actor, key=key), "backend upgrade started")
 
-    @router.post("/api/nodes/{node_id}/backends/delete")
-    async def delete(node_id: str, wanted: NodeBackendBody, actor: Actor, key: IdempotencyKey = None) -> Response:
-        """Waits for the end; 202 when the node is away and it has to be done later."""
+    @router.post(
+        "/api/nodes/{node_id}/backends/delete", response_model=DeleteResult, responses={202: {"model": DeleteResult}}
+    )
+    async def delete(node_id: str, body: NodeBackendBody, actor: Actor, key: IdempotencyKey = None) -> Response:
+        """Deletes a backend on a node and waits for the end. Answers 202 when the node is offline: the delete is then
+        carried out later."""
         node = await stores.nodes.read_one(node_id)
-        request = RequestedDelete(reference=wanted.backend, target=_only(node), scoped_to=node.id)
-        ended = await uses.read(wanted.backend, request.target)
+        request = RequestedDelete(reference=body.backend, target=_only(node), scoped_to=node.id)
+        affected = await dependents.read(body.backend, request.target)
         admitted = await fleet.delete(request, actor=actor, key=key)
-        return _deleted(await _wait(stores, admitted.id), {"message": "backend deleted"}, ended)
-
-    @router.post("/api/backends/system/delete/{reference:path}")
-    async def delete_everywhere(reference: str, actor: Actor, key: IdempotencyKey = None) -> Response:
-        ended = await uses.read(reference, Target())
-        admitted = await fleet.delete(RequestedDelete(reference=reference), actor=actor, key=key)
-        return _deleted(await _wait(stores, admitted.id), {"success": True, "message": "backend deleted"}, ended)
-
-    @router.get("/api/fleet/backends")
-    async def list_fleet_backends() -> Response:
-        """Every backend, and on which node it is in which version."""
-        return Response(b"[%s]" % b",".join((await listing.read()).values()), media_type="application/json")
+        return delete_response(await wait_for_end(stores, admitted.id), affected)
 
     return router
 
 
 def _check_galleries(text: str) -> None:
-    """Only the worker looks into them; what it could not even read is not sent to it."""
+    """Only the worker reads them; text that it could not decode is not sent to it."""
     try:
         _decode_galleries(text or "[]")
     except msgspec.DecodeError as error:
-        raise InvalidInput(f"backend_galleries: not the JSON text of a list of galleries: {error}") from None
+        raise InvalidInput(f"backend_galleries: not a JSON list of galleries: {error}") from None
 
 
-def _listed(backend: ObservedBackend) -> dict[str, Any]:
-    """The element of LocalAI's backend.list."""
-    row = {
-        "name": backend.name,
-        "is_system": backend.is_system,
-        "is_meta": backend.is_meta,
-        "installed_at": backend.installed_at,
-        "gallery_url": backend.gallery_url,
-        "version": backend.version,
-        "uri": backend.uri,
-        "digest": backend.digest,
-        "alias": backend.alias,
-        "generation": backend.generation,
-        "concrete": backend.concrete,
-        "versions": list(backend.versions),
-        "problem": backend.problem,
-    }
-    return {key: value for key, value in row.items() if key in ("name", "is_system", "is_meta") or value}
+def _view(backend: ObservedBackend) -> NodeBackend:
+    return NodeBackend(
+        name=backend.name,
+        is_system=backend.is_system,
+        is_meta=backend.is_meta,
+        installed_at=backend.installed_at or None,
+        gallery_url=backend.gallery_url or None,
+        version=backend.version or None,
+        uri=backend.uri or None,
+        digest=backend.digest or None,
+        alias=backend.alias or None,
+        generation=backend.generation or None,
+        concrete=backend.concrete or None,
+        versions=list(backend.versions) or None,
+        problem=backend.problem or None,
+    )
 
 
 def _only(node: Node) -> Target:
     return Target(nodes=(node.id,))
-
-
-async def _wait(stores: Stores, operation_id: str) -> Operation:
-    """Until it has ended, or nothing more happens soon."""
-    operation = await stores.operations.read_one(operation_id)
-    try:
-        async with asyncio.timeout(DELETE_WAIT_S):
-            while operation.finished_at is None and not current_error(operation) and await _may_end(stores, operation):
-                await asyncio.sleep(LOOK_EVERY_S)
-                operation = await stores.operations.read_one(operation_id)
-    except TimeoutError:
-        pass
-    return operation
-
-
-async def _may_end(stores: Stores, operation: Operation) -> bool:
-    """Some node that could do it now has not."""
-    open_ids = {node.node_id for node in operation.nodes if not node.status.settled}
-    return any(node.id in open_ids and node.status.value == "healthy" for node in await stores.nodes.read_all())
-
-
-def _deleted(operation: Operation, done: dict[str, Any], ended: dict[str, Any]) -> Response:
-    said = ended if ended["models"] else {}
-    error = current_error(operation)
-    if error:
-        return JSONResponse({"error": error, "jobID": operation.id}, status_code=500)
-    if operation.finished_at is None:
-        message = "queued: a node that is away gets it when it is back"
-        return JSONResponse({"message": message, "jobID": operation.id, **said}, status_code=202)
-    return JSONResponse({**done, **said})

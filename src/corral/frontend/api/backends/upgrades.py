@@ -1,65 +1,88 @@
-"""For which backends there is something newer, and all of it at once."""
+"""Backends with a newer version in the galleries, and upgrading all of them."""
+
+from dataclasses import dataclass
 
 from fastapi import APIRouter, Response
+from pydantic import BaseModel
 
+from corral.controller.backends.create_operation import Fleet
+from corral.controller.backends.upgrades import UpgradeCheck
 from corral.core.backends.requests import RequestedUpgrade
+from corral.core.backends.upgrades import OutdatedNode, Unchecked, Upgrade
 from corral.core.errors import Conflict, NotFound
 from corral.frontend.api.access.principal import Actor
-from corral.frontend.api.backends.service import FleetService, UpgradeChecks
+from corral.frontend.api.message import Message
 from corral.frontend.http.json_response import MsgspecJson
 
 WAIT_S = 15.0
 
 
-def upgrade_routes(fleet: FleetService, checks: UpgradeChecks) -> APIRouter:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeView:
+    """The versions are those of the first node that lags behind; `node_drift` has all of them."""
+
+    backend_name: str
+    installed_version: str
+    available_version: str
+    installed_digest: str
+    available_digest: str
+    node_drift: tuple[OutdatedNode, ...]
+
+
+class UpgradesStarted(BaseModel):
+    jobs: dict[str, str]
+    """The operation of each backend that is upgraded."""
+    refused: dict[str, str]
+    """Why the others are not upgraded: their version is frozen, or they were deleted meanwhile."""
+
+
+def upgrade_routes(fleet: Fleet, checks: UpgradeCheck) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
     async def list_upgrades() -> Response:
-        """By backend: what nodes have, and what the galleries offer."""
-        found = await checks.read()
-        return MsgspecJson(
-            {
-                name: {
-                    "backend_name": name,
-                    "installed_version": upgrade.nodes[0].version,
-                    "available_version": upgrade.nodes[0].available_version,
-                    "installed_digest": upgrade.nodes[0].digest,
-                    "available_digest": upgrade.nodes[0].available_digest,
-                    "node_drift": upgrade.nodes,
-                }
-                for name, upgrade in found.items()
-            }
-        )
+        """Lists, by backend, the version nodes have and the version the galleries offer."""
+        return MsgspecJson({name: _view(name, upgrade) for name, upgrade in (await checks.read()).items()})
 
-    async def check_upgrades(wait: bool = False) -> dict[str, str]:
-        """Has galleries and registries asked anew, in the background; with `wait`, answers when they were, or after a
-        quarter of a minute."""
+    async def check_upgrades(wait: bool = False) -> Message:
+        """Refreshes galleries and registries in the background. With `wait` it answers when they are refreshed, or
+        after 15 seconds."""
         if await checks.ask(wait_s=WAIT_S if wait else 0.0):
-            return {"message": "galleries and registries were asked"}
-        return {"message": "galleries and registries are being asked"}
+            return Message(message="galleries and registries were refreshed")
+        return Message(message="galleries and registries are being refreshed")
 
     for prefix in ("/api/backends", "/backends"):
-        router.get(f"{prefix}/upgrades")(list_upgrades)
+        router.get(f"{prefix}/upgrades", response_model=dict[str, UpgradeView])(list_upgrades)
         router.post(f"{prefix}/upgrades/check")(check_upgrades)
 
-    @router.get("/api/backends/upgrades/unchecked")
+    @router.get("/api/backends/upgrades/unchecked", response_model=dict[str, list[Unchecked]])
     async def list_unchecked() -> Response:
-        """By backend: nodes of which nobody can tell whether there is something newer, each with the reason."""
+        """Lists, by backend, the nodes for which it is unknown whether a newer version exists, and why."""
         return MsgspecJson(await checks.read_unchecked())
 
     @router.post("/api/backends/upgrades/apply", status_code=202)
-    async def upgrade_all(actor: Actor) -> dict[str, dict[str, str]]:
-        """Everything that has an upgrade, but for nodes that were rolled back from it; answers the operation of each
-        backend, and why there is none of some (`refused`): they are frozen, or went meanwhile."""
-        jobs, refused = {}, {}
+    async def upgrade_all(actor: Actor) -> UpgradesStarted:
+        """Upgrades every backend that has a newer version, except on nodes that were rolled back from it."""
+        answer = UpgradesStarted(jobs={}, refused={})
         for name, upgrade in (await checks.read()).items():
             if all(node.rolled_back for node in upgrade.nodes):
                 continue
-            wanted = RequestedUpgrade(reference=name, skip_rolled_back=True)
+            request = RequestedUpgrade(reference=name, skip_rolled_back=True)
             try:
-                jobs[name] = (await fleet.upgrade(wanted, actor=actor)).id
+                answer.jobs[name] = (await fleet.upgrade(request, actor=actor)).id
             except (Conflict, NotFound) as error:
-                refused[name] = str(error)
-        return {"jobs": jobs, "refused": refused}
+                answer.refused[name] = str(error)
+        return answer
 
     return router
+
+
+def _view(name: str, upgrade: Upgrade) -> UpgradeView:
+    first = upgrade.nodes[0]
+    return UpgradeView(
+        backend_name=name,
+        installed_version=first.version,
+        available_version=first.available_version,
+        installed_digest=first.digest,
+        available_digest=first.available_digest,
+        node_drift=upgrade.nodes,
+    )

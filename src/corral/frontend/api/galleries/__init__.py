@@ -1,1 +1,1 @@
-"""Galleries, routes and views."""
+"""What the galleries offer."""

@@ -1,4 +1,4 @@
-"""What the galleries offer to these machines: per backend, which variant each kind of machine would get, and why."""
+"""What the galleries offer to the nodes: for each backend, the variant that nodes of each capability get, and why."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,12 +8,13 @@ from functools import cached_property
 from corral.artifacts import BackendEntry, Catalogue
 from corral.core.backends.variants import Chosen, Resolution, Unfit, index_by_name, is_meta, resolve_variant
 from corral.core.nodes.capability import reported_capability
-from corral.core.nodes.node import Node, NodeId, NodeType
+from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import ObservedBackend
+from corral.core.nodes.targets import takes_backends
 from corral.core.sizes import read_size_bytes
 
 DEVELOPMENT = "-development"
-RESOLVED_MOST = 100_000
+RESOLVED_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class NodeOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantOffer:
-    """What a machine of this capability gets: a variant, or the reason why none fits."""
+    """The variant that nodes of one capability get, or the reason why none fits."""
 
     capability: str
     variant: str | None
@@ -34,13 +35,13 @@ class VariantOffer:
     size_bytes: int | None
     reason: str
     nodes: int
-    """How many machines are of this capability."""
+    """The number of nodes with this capability."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOffer:
     id: str
-    """`gallery@name`, as an install takes it; the name alone means the first gallery that has it."""
+    """`gallery@name`, the reference to install it by; the name alone means the first gallery that has it."""
     name: str
     gallery: str
     description: str
@@ -51,17 +52,13 @@ class BackendOffer:
     alias: str
     version: str
     size_bytes: int | None
-    """Packed, as the gallery says it; null when it does not."""
+    """The download size that the gallery states; null when it states none."""
     is_meta: bool
-    """A family: each machine gets the variant that fits it."""
+    """Whether it is a meta backend: each node gets the variant for its hardware."""
     is_development: bool
     installed_on: int
-    """On how many machines."""
+    """The number of nodes that have it."""
     variants: list[VariantOffer]
-
-
-def takes_backends(node: Node) -> bool:
-    return node.approved and node.node_type is NodeType.BACKEND
 
 
 def capability_of(node: Node) -> str:
@@ -83,16 +80,16 @@ def is_development(entry: BackendEntry) -> bool:
 
 
 class Families:
-    """The entries of every gallery, and what each comes to on each kind of machine. Worked out once per catalogue."""
+    """The meta backends of every gallery and their variants. Variants are resolved once per catalogue."""
 
     def __init__(self, entries: tuple[BackendEntry, ...]) -> None:
         self.entries = entries
         galleries = dict.fromkeys(entry.gallery for entry in entries)
-        # A family stays within its gallery: `llama-cpp` of one must not mean a part of another's.
+        # A meta backend stays within its gallery: `llama-cpp` of one must not mean a variant of another's.
         self._by_gallery = {
             gallery: index_by_name(entry for entry in entries if entry.gallery == gallery) for gallery in galleries
         }
-        self._parts = {
+        self._variants = {
             f"{entry.gallery}@{target}".lower()
             for entry in entries
             if is_meta(entry)
@@ -101,14 +98,14 @@ class Families:
         }
         self._resolved: dict[tuple[str, str, str], Resolution] = {}
 
-    def is_part(self, entry: BackendEntry) -> bool:
-        """Some family brings it along."""
-        return entry_id(entry).lower() in self._parts
+    def is_variant(self, entry: BackendEntry) -> bool:
+        """Whether some meta backend installs it."""
+        return entry_id(entry).lower() in self._variants
 
     def resolve(self, entry: BackendEntry, capability: str) -> Resolution:
         key = (entry.gallery, entry.name, capability)
         if key not in self._resolved:
-            if len(self._resolved) > RESOLVED_MOST:
+            if len(self._resolved) > RESOLVED_MAX:
                 self._resolved.clear()
             self._resolved[key] = resolve_variant(self._by_gallery[entry.gallery], entry.name, capability)
         return self._resolved[key]
@@ -119,7 +116,7 @@ class Families:
 
 @dataclass(frozen=True)
 class Offers:
-    """What one catalogue holds for one herd."""
+    """What one catalogue offers to one fleet."""
 
     catalogue: Catalogue
     families: Families
@@ -127,18 +124,18 @@ class Offers:
     installed: Mapping[NodeId, Sequence[ObservedBackend]]
 
     @cached_property
-    def machines(self) -> list[Node]:
+    def backend_nodes(self) -> list[Node]:
         return [node for node in self.nodes if takes_backends(node)]
 
     @cached_property
     def capabilities(self) -> Counter[str]:
-        return Counter(capability_of(node) for node in self.machines)
+        return Counter(capability_of(node) for node in self.backend_nodes)
 
     @cached_property
     def _holders(self) -> dict[str, set[NodeId]]:
-        """By lower-case name, family or alias: the nodes that have it."""
+        """The nodes that have a backend, by its lower-case name or alias."""
         found: dict[str, set[NodeId]] = {}
-        for node in self.machines:
+        for node in self.backend_nodes:
             for backend in self.installed.get(node.id, ()):
                 for name in {backend.name, backend.alias} - {""}:
                     found.setdefault(name.lower(), set()).add(node.id)
@@ -147,8 +144,8 @@ class Offers:
     def holders(self, name: str) -> set[NodeId]:
         return self._holders.get(name.lower(), set())
 
-    def fits_anyone(self, entry: BackendEntry) -> bool:
-        """Without machines everything is on offer: there is nobody yet whom it does not fit."""
+    def fits_any_node(self, entry: BackendEntry) -> bool:
+        """Whether a variant fits some node; true for every entry while there are no nodes."""
         if not self.capabilities:
             return True
         return any(isinstance(self.families.resolve(entry, capability), Chosen) for capability in self.capabilities)
@@ -164,7 +161,7 @@ class Offers:
             variant=chosen.name if chosen is not None else None,
             version=chosen.version if chosen is not None else "",
             size_bytes=entry_bytes(chosen) if chosen is not None else None,
-            reason=_told(resolution),
+            reason=_describe(resolution),
             nodes=count,
         )
 
@@ -195,13 +192,13 @@ class Offers:
                 node_status=node.localai_status.value,
                 capability=capability_of(node),
             )
-            for node in self.machines
+            for node in self.backend_nodes
         ]
 
 
-def _told(resolution: Resolution) -> str:
+def _describe(resolution: Resolution) -> str:
     if isinstance(resolution, Unfit) and resolution.instead:
-        return f"{resolution.reason}: ask for {resolution.instead}"
+        return f"{resolution.reason}: install {resolution.instead} instead"
     return resolution.reason
 
 

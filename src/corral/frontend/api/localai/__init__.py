@@ -1,1 +1,1 @@
-"""LocalAI's own shapes of the admin API."""
+"""The parts of the API that only LocalAI's clients use, in LocalAI's own shapes."""

@@ -1,1 +1,1 @@
-"""Models, routes and views."""
+"""Model configurations and loads."""

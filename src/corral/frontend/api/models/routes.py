@@ -1,66 +1,21 @@
 """`/api/models`: model configurations."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from corral.core.errors import InvalidInput, NotFound
 from corral.frontend.api.access.principal import Actor
-from corral.frontend.gateway.drivers.prompts import warn_of_templates
+from corral.frontend.api.models.view import ModelDetail, ModelObject, view_model, view_model_detail
+from corral.frontend.api.times import time_of
 from corral.frontend.models.check import ConfigChecks
-from corral.frontend.models.downloads import Downloads
-from corral.store.serving.models import ModelRevision, StoredModel, parse_config_text
-from corral.store.stores import Stores
+from corral.store.serving.models import ModelRevision, ModelStore, StoredModel, parse_config_text
 
-
-class PendingView(BaseModel):
-    """The revision that was written last does not serve yet; the one before does."""
-
-    revision: str
-    serving: str
-    """The revision that serves meanwhile."""
-    reason: str
-    """Why it does not serve yet; empty while it is loaded for the first time."""
-    failures: int
-    held: bool
-    """It is not tried again by itself: the replicas that serve would have to stop for it."""
-
-
-class ModelObject(BaseModel):
-    """As it was last written."""
-
-    name: str
-    backend: str
-    model: str
-    """The weights, as the configuration names them."""
-    description: str
-    revision: str
-    aliases: list[str]
-    alias_of: str
-    """Of a redirect: the model that serves its requests."""
-    known_usecases: list[str]
-    context_size: int | None
-    embeddings: bool
-    disabled: bool
-    pinned: bool
-    changed_at: datetime
-    changed_by: str
-    pending: PendingView | None
-    """Set while `revision` does not serve yet."""
-
-
-class ModelDetail(ModelObject):
-    config: str
-    """The YAML as it was given."""
-    files: list[dict[str, str]]
-    unknown_fields: list[str]
-    """Kept and handed on, but nothing in Corral looks at them."""
-    warnings: list[str]
-    """Downloads that workers refuse unless their settings allow them, and how to do that; templates that cannot be
-    rendered."""
+IfMatch = Annotated[str | None, Header()]
+"""The revision that the client has edited."""
 
 
 class RevisionView(BaseModel):
@@ -73,160 +28,110 @@ class RevisionView(BaseModel):
 class Revert(BaseModel):
     model_config = ConfigDict(extra="forbid")
     revision: str = Field(default="", max_length=64)
-    """Which to go back to, by its beginning. Without it: the one that serves, where a newer one is pending; else the
-    one before."""
+    """The revision to go back to, by its id or the beginning of its id. Without it: the one that serves while a newer
+    one is pending, otherwise the one before."""
 
 
 class ConfigText(BaseModel):
     model_config = ConfigDict(extra="forbid")
     config: str
-    """YAML, as LocalAI's model configurations are."""
+    """YAML in the form of LocalAI's model configurations."""
     force: bool = False
-    """Save it also with fields that Corral does not know, and of a backend that nobody has or offers."""
+    """Save it also with fields that Corral does not know, and with a backend that no node has and no gallery offers."""
 
 
-def _at(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def _pending_view(model: StoredModel) -> PendingView | None:
-    pending = model.pending
-    if pending is None:
-        return None
-    return PendingView(
-        revision=pending.revision,
-        serving=model.revision,
-        reason=pending.reason,
-        failures=pending.failures,
-        held=pending.held,
-    )
-
-
-def _view(stored: StoredModel) -> dict[str, Any]:
-    model = stored.newest
-    config = model.config
-    return {
-        "name": model.name,
-        "backend": config.backend,
-        "model": config.model,
-        "description": config.description,
-        "revision": model.revision,
-        "aliases": list(model.aliases),
-        "alias_of": model.alias_of,
-        "known_usecases": list(config.known_usecases),
-        "context_size": config.context_size,
-        "embeddings": config.embeddings,
-        "disabled": config.disabled,
-        "pinned": config.pinned,
-        "changed_at": _at(model.changed_at),
-        "changed_by": model.changed_by,
-        "pending": _pending_view(stored),
-    }
-
-
-def model_view(model: StoredModel) -> ModelObject:
-    return ModelObject(**_view(model))
-
-
-def model_detail(stored: StoredModel, response: Response, downloads: Downloads) -> ModelDetail:
-    model = stored.newest
-    response.headers["ETag"] = f'"{model.revision}"'
-    files = [{"filename": file.filename, "uri": file.uri, "sha256": file.sha256} for file in model.config.files]
-    unknown = list(model.config.unknown_fields)
-    warnings = [*downloads.warn(model.config), *warn_of_templates(model.config)]
-    return ModelDetail(**_view(stored), config=model.text, files=files, unknown_fields=unknown, warnings=warnings)
-
-
-def read_if_match(header: str | None) -> str | None:
-    """The revision the caller edited. `*` and nothing mean: whatever is there."""
-    if header is None or header.strip() == "*":
-        return None
-    return header.strip().removeprefix("W/").strip('"')
-
-
-def _earlier(model: StoredModel, revisions: Sequence[ModelRevision], wanted: str) -> str:
-    """The text to go back to."""
-    if not wanted and model.pending is not None:
-        return model.text
-    newest = model.newest.revision
-    found = [item for item in revisions if item.text and item.revision.startswith(wanted.lower())]
-    fitting = {item.revision: item for item in reversed(found) if wanted or item.revision != newest}
-    if not fitting:
-        said = f"no revision {wanted!r}" if wanted else "no earlier revision"
-        raise NotFound(f"{model.name} has {said}; `corral models show {model.name} --history` shows those it has")
-    if wanted and len(fitting) > 1:
-        raise InvalidInput(f"{len(fitting)} revisions of {model.name} begin with {wanted!r}; give more of it")
-    return max(fitting.values(), key=lambda item: item.at).text
-
-
-def model_routes(stores: Stores, checks: ConfigChecks, changed: Callable[[], Awaitable[None]]) -> APIRouter:
+def model_routes(models: ModelStore, checks: ConfigChecks, notify_routes: Callable[[], Awaitable[None]]) -> APIRouter:
     router = APIRouter(prefix="/api/models", tags=["models"])
-    models, downloads = stores.models, checks.downloads
 
     @router.get("")
     async def list_models() -> list[ModelObject]:
-        return [model_view(model) for model in await models.read_all()]
-
-    @router.post("", status_code=201)
-    async def add_model(wanted: ConfigText, actor: Actor, response: Response) -> ModelDetail:
-        await checks.check_new(parse_config_text(wanted.config), force=wanted.force)
-        model = await models.save(wanted.config, actor, new=True)
-        await changed()
-        return model_detail(model, response, downloads)
+        """Lists all models."""
+        return [view_model(model) for model in await models.read_all()]
 
     @router.get("/{name:path}/revisions")
     async def list_revisions(name: str) -> list[RevisionView]:
-        """Newest first. A deletion has an empty configuration."""
+        """Lists the revisions of a model, newest first. A deletion has an empty configuration."""
         return [
-            RevisionView(revision=item.revision, config=item.text, at=_at(item.at), actor=item.actor)
+            RevisionView(revision=item.revision, config=item.text, at=time_of(item.at), actor=item.actor)
             for item in await models.read_revisions(name)
         ]
 
     @router.get("/{name:path}")
     async def show_model(name: str, response: Response) -> ModelDetail:
-        return model_detail(await models.read(name), response, downloads)
+        """Shows a model with its configuration; its revision is the ETag."""
+        return view_model_detail(await models.read(name), response, checks.downloads)
+
+    _add_change_routes(router, models, checks, notify_routes)
+    return router
+
+
+def _add_change_routes(
+    router: APIRouter, models: ModelStore, checks: ConfigChecks, notify_routes: Callable[[], Awaitable[None]]
+) -> None:
+    @router.post("", status_code=201)
+    async def add_model(body: ConfigText, actor: Actor, response: Response) -> ModelDetail:
+        """Adds a model from its configuration."""
+        await checks.check_new(parse_config_text(body.config), force=body.force)
+        model = await models.save(body.config, actor, new=True)
+        await notify_routes()
+        return view_model_detail(model, response, checks.downloads)
 
     @router.put("/{name:path}")
     async def edit_model(
-        name: str,
-        wanted: ConfigText,
-        actor: Actor,
-        response: Response,
-        if_match: Annotated[str | None, Header()] = None,
+        name: str, body: ConfigText, actor: Actor, response: Response, if_match: IfMatch = None
     ) -> ModelDetail:
-        """Checked before it is taken. Where replicas serve and would have to be loaded anew, it is `pending` until one
-        of it is ready; those of the configuration before serve until then."""
-        given = parse_config_text(wanted.config)
-        if given.name != name:
-            raise InvalidInput(f"the configuration is of {given.name!r}, not of {name!r}; a model keeps its name")
+        """Checks and saves a configuration. While replicas serve that must be loaded again, it is `pending` until one
+        with it is ready; those with the previous configuration serve until then."""
+        config = parse_config_text(body.config)
+        if config.name != name:
+            raise InvalidInput(
+                f"the configuration has the name {config.name!r}, but the path has {name!r}; a model cannot be renamed"
+            )
         before = next((model for model in await models.read_all() if model.name == name), None)
         if before is None:
-            await checks.check_new(given, force=wanted.force)
+            await checks.check_new(config, force=body.force)
         else:
-            await checks.check_edit(given, before.newest.config, force=wanted.force)
-        model = await models.save(wanted.config, actor, expected=read_if_match(if_match))
-        await changed()
-        return model_detail(model, response, downloads)
+            await checks.check_edit(config, before.newest.config, force=body.force)
+        model = await models.save(body.config, actor, expected=_read_if_match(if_match))
+        await notify_routes()
+        return view_model_detail(model, response, checks.downloads)
 
     @router.post("/{name:path}/revert")
     async def revert_model(
-        name: str,
-        actor: Actor,
-        response: Response,
-        wanted: Revert | None = None,
-        if_match: Annotated[str | None, Header()] = None,
+        name: str, actor: Actor, response: Response, body: Revert | None = None, if_match: IfMatch = None
     ) -> ModelDetail:
-        """Back to an earlier configuration. A pending one is discarded, and what serves stays as it is."""
+        """Goes back to an earlier configuration. A pending one is discarded; replicas that serve keep running."""
         model = await models.read(name)
-        text = _earlier(model, await models.read_revisions(model.name), (wanted or Revert()).revision)
-        saved = await models.save(text, actor, expected=read_if_match(if_match) or model.newest.revision)
-        await changed()
-        return model_detail(saved, response, downloads)
+        text = _find_earlier(model, await models.read_revisions(model.name), (body or Revert()).revision)
+        saved = await models.save(text, actor, expected=_read_if_match(if_match) or model.newest.revision)
+        await notify_routes()
+        return view_model_detail(saved, response, checks.downloads)
 
     @router.delete("/{name:path}")
-    async def delete_model(name: str, actor: Actor, if_match: Annotated[str | None, Header()] = None) -> ModelObject:
-        model = await models.delete(name, actor, expected=read_if_match(if_match))
-        await changed()
-        return model_view(model)
+    async def delete_model(name: str, actor: Actor, if_match: IfMatch = None) -> ModelObject:
+        """Deletes a model and stops its replicas."""
+        model = await models.delete(name, actor, expected=_read_if_match(if_match))
+        await notify_routes()
+        return view_model(model)
 
-    return router
+
+def _read_if_match(header: str | None) -> str | None:
+    """None for `*` and no header: any revision."""
+    if header is None or header.strip() == "*":
+        return None
+    return header.strip().removeprefix("W/").strip('"')
+
+
+def _find_earlier(model: StoredModel, revisions: Sequence[ModelRevision], prefix: str) -> str:
+    """The configuration text to go back to."""
+    if not prefix and model.pending is not None:
+        return model.text
+    newest = model.newest.revision
+    found = [item for item in revisions if item.text and item.revision.startswith(prefix.lower())]
+    matching = {item.revision: item for item in reversed(found) if prefix or item.revision != newest}
+    if not matching:
+        missing = f"no revision {prefix!r}" if prefix else "no earlier revision"
+        raise NotFound(f"{model.name} has {missing}; `corral models show {model.name} --history` lists its revisions")
+    if prefix and len(matching) > 1:
+        raise InvalidInput(f"{len(matching)} revisions of {model.name} begin with {prefix!r}; give more characters")
+    return max(matching.values(), key=lambda item: item.at).text

@@ -1,4 +1,4 @@
-"""`/api/models`: where models come from: galleries, and a directory of the frontend."""
+"""`/api/models`: adding models from galleries and from a directory of the frontend."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,9 +12,8 @@ from corral.artifacts.galleries.entries import ModelEntry
 from corral.core.errors import Conflict, InvalidInput
 from corral.core.models.config import check_model_path
 from corral.frontend.api.access.principal import Actor
-from corral.frontend.api.galleries.routes import GalleryView
-from corral.frontend.api.localai.gallery_listing import show_galleries
-from corral.frontend.api.models.routes import ModelDetail, model_detail
+from corral.frontend.api.galleries.routes import GalleryView, view_galleries
+from corral.frontend.api.models.view import ModelDetail, view_model_detail
 from corral.frontend.models.check import ConfigChecks
 from corral.frontend.models.directory_import import read_config_directory
 from corral.frontend.models.gallery import ModelGallery
@@ -25,24 +24,25 @@ from corral.system import Disk
 class Installation(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
     name: Annotated[str, Field(min_length=1, max_length=300)]
-    """A gallery's model: `name`, or `gallery@name`."""
+    """The model in a gallery: `name` or `gallery@name`."""
     install_as: Annotated[str, Field(alias="as")] = ""
-    """Another name for it here."""
+    """Another name for the model in this cluster."""
     overrides: dict[str, Any] = {}
-    """Fields that go over those of the gallery."""
+    """Fields that replace those of the gallery."""
 
 
 class Import(BaseModel):
     model_config = ConfigDict(extra="forbid")
     directory: str = ""
-    """Within the frontend's models directory; empty is that directory itself."""
+    """A directory below the frontend's models directory; empty for that directory itself."""
     replace: bool = False
-    """Whether a model that is there already gets the directory's configuration."""
+    """Whether an existing model gets the configuration from the directory."""
     force: bool = False
-    """Also those with fields that Corral does not know, and of backends that nobody has or offers."""
+    """Import also configurations with fields that Corral does not know, and with backends that no node has and no
+    gallery offers."""
 
 
-class RefusedImport(BaseModel):
+class RejectedImport(BaseModel):
     file: str
     reason: str
 
@@ -51,7 +51,7 @@ class Imported(BaseModel):
     directory: str
     saved: list[str]
     unchanged: list[str]
-    refused: list[RefusedImport]
+    refused: list[RejectedImport]
 
 
 class AvailableModel(BaseModel):
@@ -70,7 +70,7 @@ class AvailableModel(BaseModel):
 class AvailablePage(BaseModel):
     models: list[AvailableModel]
     total: int
-    """How many fit, on all pages together."""
+    """The number of matching models on all pages."""
     galleries: list[GalleryView]
 
 
@@ -89,12 +89,12 @@ def _available(entry: ModelEntry, names: set[str]) -> AvailableModel:
     )
 
 
-def _fits(entry: ModelEntry, term: str) -> bool:
+def _matches(entry: ModelEntry, term: str) -> bool:
     return term in f"{entry.name} {entry.description} {' '.join(entry.tags)}".lower()
 
 
 def _within(models_dir: Path, directory: str) -> Path:
-    """Nobody gets to read another place of the frontend's machine by way of an import."""
+    """An import must not read files outside the models directory."""
     if directory:
         check_model_path("directory", directory)
     return models_dir / directory
@@ -106,9 +106,9 @@ def model_source_routes(
     checks: ConfigChecks,
     disk: Disk,
     models_dir: Path,
-    changed: Callable[[], Awaitable[None]],
+    notify_routes: Callable[[], Awaitable[None]],
 ) -> APIRouter:
-    """Before the routes of models, whose names would swallow these."""
+    """Goes before the routes of models, whose path parameters would match these paths."""
     router = APIRouter(prefix="/api/models", tags=["models"])
 
     @router.get("/available")
@@ -117,54 +117,53 @@ def model_source_routes(
         offset: Annotated[int, Query(ge=0)] = 0,
         limit: Annotated[int, Query(ge=1, le=5000)] = 100,
     ) -> AvailablePage:
-        """What galleries offer."""
+        """Lists the models that the galleries offer."""
         catalogue = await gallery.read_catalogue()
-        entries = [entry for entry in catalogue.entries if _fits(entry, term.lower())]
+        entries = [entry for entry in catalogue.entries if _matches(entry, term.lower())]
         names = {model.name for model in await models.read_all()}
         page = [_available(entry, names) for entry in entries[offset : offset + limit]]
-        asked = [GalleryView(**shown) for shown in show_galleries(catalogue.galleries)]
-        return AvailablePage(models=page, total=len(entries), galleries=asked)
+        return AvailablePage(models=page, total=len(entries), galleries=view_galleries(catalogue.galleries))
 
     @router.post("/install", status_code=201)
-    async def install_model(wanted: Installation, actor: Actor, response: Response) -> ModelDetail:
-        """Adds a gallery's model. The machines that are to serve it fetch its files when it is first loaded."""
-        text = await gallery.read_config(wanted.name, name=wanted.install_as, overrides=wanted.overrides)
-        # What the gallery's author wrote is not this person's mistake: unknown fields are told, and stay.
+    async def install_model(body: Installation, actor: Actor, response: Response) -> ModelDetail:
+        """Adds a model from a gallery. Nodes download its files when they load it first."""
+        text = await gallery.read_config(body.name, name=body.install_as, overrides=body.overrides)
+        # The administrator did not write the gallery's entry: unknown fields are kept, and listed in the answer.
         await checks.check_new(parse_config_text(text), force=True)
         model = await models.save(text, actor, new=True)
-        await changed()
-        return model_detail(model, response, checks.downloads)
+        await notify_routes()
+        return view_model_detail(model, response, checks.downloads)
 
     @router.post("/import")
-    async def import_models(wanted: Import, actor: Actor) -> Imported:
-        """Adds every model configuration that lies in the frontend's models directory."""
-        directory = _within(models_dir, wanted.directory)
-        found, refused = await asyncio.to_thread(read_config_directory, disk, directory)
+    async def import_models(body: Import, actor: Actor) -> Imported:
+        """Adds every model configuration in the frontend's models directory."""
+        directory = _within(models_dir, body.directory)
+        found, rejected = await asyncio.to_thread(read_config_directory, disk, directory)
         answer = Imported(
             directory=str(directory),
             saved=[],
             unchanged=[],
-            refused=[RefusedImport(file=item.file, reason=item.reason) for item in refused],
+            refused=[RejectedImport(file=item.file, reason=item.reason) for item in rejected],
         )
         before = {model.name: model for model in await models.read_all()}
         for item in found:
             known = before.get(item.name)
-            if known and (known.text == item.text or not wanted.replace):
+            if known and (known.text == item.text or not body.replace):
                 answer.unchanged.append(item.name)
                 continue
             try:
                 config = parse_config_text(item.text)
                 if known:
-                    await checks.check_edit(config, known.newest.config, force=wanted.force)
+                    await checks.check_edit(config, known.newest.config, force=body.force)
                 else:
-                    await checks.check_new(config, force=wanted.force)
+                    await checks.check_new(config, force=body.force)
                 await models.save(item.text, actor)
             except (InvalidInput, Conflict) as error:
-                answer.refused.append(RefusedImport(file=item.file, reason=str(error)))
+                answer.refused.append(RejectedImport(file=item.file, reason=str(error)))
             else:
                 answer.saved.append(item.name)
         if answer.saved:
-            await changed()
+            await notify_routes()
         return answer
 
     return router

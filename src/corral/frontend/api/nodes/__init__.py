@@ -1,1 +1,1 @@
-"""Nodes, routes and views."""
+"""Nodes and their logs."""

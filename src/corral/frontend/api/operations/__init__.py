@@ -1,1 +1,1 @@
-"""Operations, routes and views."""
+"""Operations."""

@@ -1,9 +1,10 @@
-"""An operation as the API shows it: LocalAI's fields, camel case outside and snake case inside, and Corral's beside."""
+"""An operation as the API shows it: LocalAI's fields (camel case for the operation, snake case for its nodes) with
+Corral's beside them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 
 from corral.core.backends.intents import Verb
@@ -18,6 +19,7 @@ from corral.core.backends.progress import overlay
 from corral.core.nodes.node import NodeId
 from corral.core.sizes import format_bytes
 from corral.core.transfer import TransferProgress
+from corral.frontend.api.times import time_of
 
 _TASKS = {
     Verb.INSTALL: "Installation",
@@ -25,7 +27,6 @@ _TASKS = {
     Verb.ROLLBACK: "Installation",
     Verb.DELETE: "deletion",
 }
-_ANSWERED = frozenset((NodeProgressStatus.SUCCESS, NodeProgressStatus.ERROR, NodeProgressStatus.RUNNING_ON_WORKER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class OperationNodeView:
     attempts: int
     next_attempt_at: datetime | None
     variant: str
-    """The build chosen for this node."""
+    """The build that was chosen for this node."""
     digest: str
 
 
@@ -80,16 +81,17 @@ class OperationView:
     cause: str
     created_at: datetime
     changed_at: datetime
-    """Of two answers about one operation the later one counts."""
+    """The later of two answers about one operation is the valid one."""
     finished_at: datetime | None
     dismissed_at: datetime | None
     retrying: bool
-    """All that is left of it has failed (`error` tells how) and is tried again by itself."""
+    """Whether all remaining nodes have failed (see `error`) and are retried automatically."""
     next_attempt_at: datetime | None
 
 
-def time_of(at_ms: int | None) -> datetime | None:
-    return datetime.fromtimestamp(at_ms / 1000, UTC) if at_ms is not None else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationList:
+    operations: list[OperationView]
 
 
 def with_live(operation: Operation, live: Mapping[NodeId, NodeProgress]) -> Operation:
@@ -125,8 +127,8 @@ def view_operation(operation: Operation) -> OperationView:
         state=operation.state,
         actor=operation.actor,
         cause=operation.cause,
-        created_at=datetime.fromtimestamp(operation.created_at / 1000, UTC),
-        changed_at=datetime.fromtimestamp(operation.changed_at / 1000, UTC),
+        created_at=time_of(operation.created_at),
+        changed_at=time_of(operation.changed_at),
         finished_at=time_of(operation.finished_at),
         dismissed_at=time_of(operation.dismissed_at),
         retrying=operation.is_retrying,
@@ -135,7 +137,7 @@ def view_operation(operation: Operation) -> OperationView:
 
 
 def current_error(operation: Operation) -> str:
-    """Also while it is tried again: people see what is wrong before all attempts are spent."""
+    """The error of an operation, also of one that is retried: the cause is visible before all attempts are used."""
     if operation.finished_at is not None:
         return operation.error if operation.state is OperationState.FAILED else ""
     failing = [node for node in operation.nodes if node.has_failed]
@@ -149,31 +151,15 @@ def describe(operation: Operation) -> str:
         return "being cancelled"
     counts = Counter(node.status for node in operation.nodes)
     parts = [
-        f"{counts[status]} {_say(status, operation.verb)}"
+        f"{counts[status]} {_describe_status(status, operation.verb)}"
         for status in NodeProgressStatus
         if counts[status] and status is not NodeProgressStatus.NOT_APPLICABLE
     ]
     return ", ".join(parts) or "waiting"
 
 
-def _say(status: NodeProgressStatus, verb: Verb) -> str:
+def _describe_status(status: NodeProgressStatus, verb: Verb) -> str:
     return describe_running(verb) if status is NodeProgressStatus.DOWNLOADING else status.value.replace("_", " ")
-
-
-def is_settled(operation: Operation) -> bool:
-    """For LocalAI's clients: nobody waits for a worker's answer at this moment. What is left waits for a machine, for
-    its next attempt, or for a worker that goes on by itself."""
-    if operation.finished_at is not None:
-        return True
-    statuses = {node.status for node in operation.nodes}
-    return NodeProgressStatus.DOWNLOADING not in statuses and not statuses.isdisjoint(_ANSWERED)
-
-
-def is_in_background(operation: Operation) -> bool:
-    """Some worker goes on by itself after its time-out, and nobody else is waited for."""
-    return is_settled(operation) and any(
-        node.status is NodeProgressStatus.RUNNING_ON_WORKER for node in operation.nodes
-    )
 
 
 def _takes_part(node: NodeProgress) -> bool:
@@ -185,7 +171,7 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-@lru_cache(maxsize=8192)  # of a thousand nodes few have changed since somebody last looked
+@lru_cache(maxsize=8192)  # of a thousand nodes few have changed since the last read
 def _view_node(node: NodeProgress) -> OperationNodeView:
     transfer = replace(node.transfer, percentage=round(node.transfer.percentage, 1))
     return OperationNodeView(

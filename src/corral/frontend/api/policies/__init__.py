@@ -1,1 +1,1 @@
-"""Policies, routes and views."""
+"""Policies and intents."""

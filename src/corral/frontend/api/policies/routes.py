@@ -1,4 +1,4 @@
-"""`/api/policies` and `/api/intents`: what holds, and every order that was ever given."""
+"""`/api/policies` and `/api/intents`: the policies in force, and every intent."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,27 +12,27 @@ from corral.core.backends.intents import Intent, IntentState
 from corral.core.backends.policies import OnDrift, Policy
 from corral.core.backends.policy_exceptions import ExceptionCause, PolicyException
 from corral.core.backends.version_holds import VersionHold
-from corral.core.errors import InvalidInput
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.backends.listing import Exceptions, FleetListing
-from corral.frontend.api.operations.view import time_of
+from corral.frontend.api.message import Message
+from corral.frontend.api.times import time_of
 from corral.frontend.http.json_response import MsgspecJson
 from corral.store.stores import Stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExceptionView:
-    """A machine the policy is for and does not hold on."""
+    """A node that the policy selects and that is exempt from it."""
 
     node_id: str
     node_name: str
     cause: ExceptionCause
     backend: str
-    """As it was deleted or installed there: a family, or one build."""
+    """The backend that was deleted or installed there: a meta backend, or one build."""
     verb: str
-    """Of the order that was called off."""
+    """The verb of the intent that was cancelled."""
     done: bool
-    """What was asked for was also carried out."""
+    """Whether the requested change was also carried out."""
     by: str
     at: datetime | None
     operation_id: str
@@ -41,7 +41,8 @@ class ExceptionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldVersionView:
-    """What a rollback of the fleet has machines get that come later, until a newer version is asked for."""
+    """The version that nodes get after a rollback of the fleet, also those that join later, until an upgrade is
+    requested."""
 
     variant: str
     version: str
@@ -62,7 +63,7 @@ class PolicyView:
     created_by: str
     created_at: datetime | None
     exceptions: list[ExceptionView]
-    """The first hundred, by name."""
+    """The first hundred, by name of the node."""
     exception_count: int
     rolled_back_to: list[HeldVersionView]
 
@@ -89,49 +90,48 @@ class PolicyBody(BaseModel):
     on_drift: OnDrift
 
 
-def policy_routes(stores: Stores, listing: FleetListing, hint: Callable[[str], Awaitable[None]]) -> APIRouter:
+def policy_routes(stores: Stores, listing: FleetListing, notify: Callable[[str], Awaitable[None]]) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
     async def show(*policies: Policy) -> list[PolicyView]:
-        excepted, holds = await listing.read_exceptions(), await stores.version_holds.read_all()
-        return [_policy(policy, excepted.get(policy.id, Exceptions()), holds) for policy in policies]
+        exceptions, holds = await listing.read_exceptions(), await stores.version_holds.read_all()
+        return [_policy(policy, exceptions.get(policy.id, Exceptions()), holds) for policy in policies]
 
     @router.get("/api/policies", response_model=list[PolicyView])
     async def list_policies() -> Response:
-        """What must be on, or off, every node a selector fits, now and for machines that come later; and the machines
-        on which something else was asked for since."""
+        """Lists the policies: which backends must be installed, or must not, on every node that a selector matches,
+        also on nodes that join later; and the nodes that are exempt because something else was requested for them."""
         return MsgspecJson(await show(*await stores.policies.read_all()))
 
     @router.patch("/api/policies/{policy_id}", response_model=PolicyView)
-    async def change_policy(policy_id: str, wanted: PolicyBody, actor: Actor) -> Response:
-        policy = await stores.policies.set_on_drift(policy_id, wanted.on_drift, actor=actor)
-        await hint("backends")
+    async def change_policy(policy_id: str, body: PolicyBody, actor: Actor) -> Response:
+        """Changes what the policy does about drift."""
+        policy = await stores.policies.set_on_drift(policy_id, body.on_drift, actor=actor)
+        await notify("backends")
         return MsgspecJson((await show(policy))[0])
 
     @router.delete("/api/policies/{policy_id}")
-    async def end_policy(policy_id: str, actor: Actor) -> dict[str, str]:
-        """It holds no longer. Nothing is installed or deleted by this."""
+    async def end_policy(policy_id: str, actor: Actor) -> Message:
+        """Removes a policy. This installs and deletes nothing."""
         await stores.policies.end(policy_id, actor=actor)
-        await hint("backends")
-        return {"message": "policy ended"}
+        await notify("backends")
+        return Message(message="policy removed")
 
     @router.get("/api/intents", response_model=list[IntentView])
     async def list_intents(
         node_id: str | None = None,
         backend: str | None = None,
-        state: str | None = None,
+        state: IntentState | None = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     ) -> Response:
-        """Orders, open and ended, newest first."""
-        if state is not None and state not in list(IntentState):
-            raise InvalidInput(f"no order has the state {state!r}; there are {', '.join(IntentState)}")
+        """Lists intents, open and finished, newest first."""
         found = await stores.intents.read_some(node_id=node_id, backend=backend, state=state, limit=limit)
         return MsgspecJson([_intent(intent) for intent in found])
 
     return router
 
 
-def _policy(policy: Policy, excepted: Exceptions, holds: Sequence[VersionHold]) -> PolicyView:
+def _policy(policy: Policy, exceptions: Exceptions, holds: Sequence[VersionHold]) -> PolicyView:
     return PolicyView(
         id=policy.id,
         backend=policy.backend,
@@ -143,8 +143,10 @@ def _policy(policy: Policy, excepted: Exceptions, holds: Sequence[VersionHold]) 
         operation_id=policy.operation_id,
         created_by=policy.created_by,
         created_at=time_of(policy.created_at),
-        exceptions=[_exception(one, *excepted.requesters.get(one.operation_id, ("", None))) for one in excepted.first],
-        exception_count=excepted.count,
+        exceptions=[
+            _exception(one, *exceptions.requested_by.get(one.operation_id, ("", None))) for one in exceptions.first
+        ],
+        exception_count=exceptions.count,
         rolled_back_to=[
             HeldVersionView(
                 variant=hold.spec.build.name,
@@ -158,8 +160,8 @@ def _policy(policy: Policy, excepted: Exceptions, holds: Sequence[VersionHold]) 
     )
 
 
-def _exception(one: PolicyException, asked_by: str, asked_at: int | None) -> ExceptionView:
-    called_off = one.cause is ExceptionCause.CALLED_OFF
+def _exception(one: PolicyException, requested_by: str, requested_at: int | None) -> ExceptionView:
+    cancelled = one.cause is ExceptionCause.CALLED_OFF
     return ExceptionView(
         node_id=one.node_id,
         node_name=one.node_name,
@@ -167,8 +169,8 @@ def _exception(one: PolicyException, asked_by: str, asked_at: int | None) -> Exc
         backend=one.backend,
         verb=one.verb.value if one.verb is not None else "",
         done=one.done,
-        by="" if called_off else asked_by,
-        at=time_of(one.ended_at if called_off else asked_at),
+        by="" if cancelled else requested_by,
+        at=time_of(one.ended_at if cancelled else requested_at),
         operation_id=one.operation_id,
         reason=one.reason,
     )

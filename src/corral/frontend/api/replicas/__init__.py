@@ -1,1 +1,1 @@
-"""Replicas, routes and views."""
+"""Replicas and their scheduling."""

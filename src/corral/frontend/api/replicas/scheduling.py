@@ -1,22 +1,22 @@
-"""`/api/nodes/scheduling`: how many replicas of a model, and where. LocalAI's shapes."""
+"""`/api/nodes/scheduling`: how many replicas of a model, and on which nodes. LocalAI's shapes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 import msgspec
 import structlog
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, StrictBool, StrictStr
 
+from corral.controller.loads.coordinator import LoadCoordinator
 from corral.core.errors import CorralError
 from corral.core.nodes.targets import pick_serving, why_nowhere
 from corral.core.replicas.scaling import Scheduling, check_prefix_match
 from corral.frontend.api.access.principal import Actor
-from corral.frontend.api.models.loads import Desk
-from corral.frontend.api.replicas.view import show_time
-from corral.frontend.http.json_response import MsgspecJson
+from corral.frontend.api.times import time_of
+from corral.frontend.http.json_response import SparseJson
 from corral.store.serving.scheduling import SchedulingRecord
 from corral.store.stores import Stores
 from corral.system import Ids
@@ -27,7 +27,7 @@ FIT_WITHIN_S = 5.0
 
 
 class SchedulingRequest(BaseModel):
-    """The last four keep what is stored when they are left out; the others are replaced."""
+    """Replaces the stored scheduling. The last four fields keep their stored value when they are left out."""
 
     model_name: str
     node_selector: Mapping[str, StrictStr] | None = None
@@ -39,91 +39,118 @@ class SchedulingRequest(BaseModel):
     balance_rel_threshold: float | None = None
     min_prefix_match: float | None = None
 
-    def merged(self, before: Scheduling | None) -> Scheduling:
+    def merged(self, stored: Scheduling | None) -> Scheduling:
         check_prefix_match(self.min_prefix_match)
-        wanted = Scheduling(
+        requested = Scheduling(
             model=self.model_name,
             selector=dict(self.node_selector or {}),
             min_replicas=self.min_replicas,
             max_replicas=self.max_replicas,
             spread_all=self.spread_all,
         )
-        kept = before or wanted
+        kept = stored or requested
+        absolute, relative = self.balance_abs_threshold, self.balance_rel_threshold
         return replace(
-            wanted,
+            requested,
             route_policy=kept.route_policy if self.route_policy is None else self.route_policy,
-            balance_abs_threshold=_given(self.balance_abs_threshold, kept.balance_abs_threshold),
-            balance_rel_threshold=_given(self.balance_rel_threshold, kept.balance_rel_threshold),
+            balance_abs_threshold=kept.balance_abs_threshold if absolute is None else absolute,
+            balance_rel_threshold=kept.balance_rel_threshold if relative is None else relative,
         )
 
 
-def _given(value: Any, kept: Any) -> Any:
-    return kept if value is None else value
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingView:
+    """Answers leave out fields that have their default, as LocalAI does."""
+
+    id: str
+    model_name: str
+    min_replicas: int
+    max_replicas: int
+    unsatisfiable_ticks: int
+    created_at: datetime
+    updated_at: datetime
+    node_selector: str | None = None
+    """JSON text, not an object: LocalAI's clients expect it so."""
+    spread_all: bool | None = None
+    route_policy: str | None = None
+    balance_abs_threshold: int | None = None
+    balance_rel_threshold: float | None = None
+    unsatisfiable_until: datetime | None = None
+    unsatisfiable_reason: str | None = None
+    possible_replicas: int | None = None
+    """Only after a change: how many of the desired replicas fit now."""
+    possible_reason: str | None = None
+    """Why the others do not fit."""
 
 
-def view_scheduling(record: SchedulingRecord) -> dict[str, Any]:
-    wanted, state = record.scheduling, record.state
-    found: dict[str, Any] = {
-        "id": record.id,
-        "model_name": wanted.model,
-        "min_replicas": wanted.min_replicas,
-        "max_replicas": wanted.max_replicas,
-        "unsatisfiable_ticks": state.unsatisfiable_ticks,
-        "created_at": show_time(record.created_at),
-        "updated_at": show_time(record.updated_at),
-    }
-    optional = {
-        # JSON text, not an object: LocalAI's clients expect it so.
-        "node_selector": msgspec.json.encode(dict(wanted.selector)).decode() if wanted.selector else None,
-        "spread_all": wanted.spread_all,
-        "route_policy": wanted.route_policy,
-        "balance_abs_threshold": wanted.balance_abs_threshold,
-        "balance_rel_threshold": wanted.balance_rel_threshold,
-        "unsatisfiable_until": show_time(state.unsatisfiable_until),
-        "unsatisfiable_reason": state.unsatisfiable_reason,
-    }
-    return found | {name: value for name, value in optional.items() if value}
+def view_scheduling(record: SchedulingRecord) -> SchedulingView:
+    desired, state = record.scheduling, record.state
+    return SchedulingView(
+        id=record.id,
+        model_name=desired.model,
+        min_replicas=desired.min_replicas,
+        max_replicas=desired.max_replicas,
+        unsatisfiable_ticks=state.unsatisfiable_ticks,
+        created_at=time_of(record.created_at),
+        updated_at=time_of(record.updated_at),
+        node_selector=msgspec.json.encode(dict(desired.selector)).decode() if desired.selector else None,
+        spread_all=desired.spread_all or None,
+        route_policy=desired.route_policy or None,
+        balance_abs_threshold=desired.balance_abs_threshold or None,
+        balance_rel_threshold=desired.balance_rel_threshold or None,
+        unsatisfiable_until=time_of(state.unsatisfiable_until or None),
+        unsatisfiable_reason=state.unsatisfiable_reason or None,
+    )
 
 
-async def _possible(stores: Stores, desk: Desk, wanted: Scheduling) -> dict[str, Any]:
-    """How many of the replicas that are wanted fit now, and what keeps the others out; nothing when nobody can say."""
-    if wanted.spread_all:
-        count = len(pick_serving(await stores.nodes.read_all(), wanted.selector))
-        return {"possible_replicas": count} | ({} if count else {"possible_reason": why_nowhere(wanted.selector)})
-    if not wanted.min_replicas:
-        return {}
+async def _with_fit(
+    view: SchedulingView, stores: Stores, loads: LoadCoordinator, desired: Scheduling
+) -> SchedulingView:
+    """Adds how many of the desired replicas fit now, and why the others do not; nothing when that is unknown."""
+    if desired.spread_all:
+        count = len(pick_serving(await stores.nodes.read_all(), desired.selector))
+        reason = None if count else why_nowhere(desired.selector)
+        return replace(view, possible_replicas=count, possible_reason=reason)
+    if not desired.min_replicas:
+        return view
     try:
         async with asyncio.timeout(FIT_WITHIN_S):
-            fit = await desk.fit(wanted.model, wanted.min_replicas)
+            fit = await loads.fit(desired.model, desired.min_replicas)
     except (CorralError, TimeoutError) as error:
-        log.info("scheduling.fit_unknown", model=wanted.model, error=str(error))
-        return {}
-    return {"possible_replicas": fit.replicas} | ({"possible_reason": fit.reason} if fit.reason else {})
+        log.info("scheduling.fit_unknown", model=desired.model, error=str(error))
+        return view
+    return replace(view, possible_replicas=fit.replicas, possible_reason=fit.reason or None)
 
 
-def scheduling_routes(stores: Stores, ids: Ids, desk: Desk, changed: Callable[[], Awaitable[None]]) -> APIRouter:
-    """Before the routes of nodes, one of whose ids `scheduling` would be."""
+def scheduling_routes(
+    stores: Stores, ids: Ids, loads: LoadCoordinator, notify_routes: Callable[[], Awaitable[None]]
+) -> APIRouter:
+    """Goes before the routes of nodes, which would take `scheduling` for the id of a node."""
     router = APIRouter(prefix="/api/nodes/scheduling", tags=["scheduling"])
 
-    @router.get("")
+    @router.get("", response_model=list[SchedulingView])
     async def list_scheduling() -> Response:
-        return MsgspecJson([view_scheduling(record) for record in await stores.scheduling.read_all()])
+        """Lists the scheduling of all models."""
+        return SparseJson([view_scheduling(record) for record in await stores.scheduling.read_all()])
 
-    @router.post("")
-    async def save_scheduling(wanted: SchedulingRequest, actor: Actor) -> Response:
+    @router.post("", response_model=SchedulingView)
+    async def save_scheduling(body: SchedulingRequest, actor: Actor) -> Response:
+        """Sets how many replicas a model has and on which nodes. The answer shows how many fit now."""
         stored = {record.scheduling.model: record.scheduling for record in await stores.scheduling.read_all()}
-        record = await stores.scheduling.save(wanted.merged(stored.get(wanted.model_name)), actor=actor, ids=ids)
-        await changed()
-        return MsgspecJson(view_scheduling(record) | await _possible(stores, desk, record.scheduling))
+        record = await stores.scheduling.save(body.merged(stored.get(body.model_name)), actor=actor, ids=ids)
+        await notify_routes()
+        return SparseJson(await _with_fit(view_scheduling(record), stores, loads, record.scheduling))
 
-    @router.get("/{model:path}")
+    @router.get("/{model:path}", response_model=SchedulingView)
     async def show_scheduling(model: str) -> Response:
-        return MsgspecJson(view_scheduling(await stores.scheduling.read(model)))
+        """Shows the scheduling of a model."""
+        return SparseJson(view_scheduling(await stores.scheduling.read(model)))
 
     @router.delete("/{model:path}", status_code=204)
     async def delete_scheduling(model: str, actor: Actor) -> Response:
+        """Deletes the scheduling of a model, which is then loaded on demand."""
         await stores.scheduling.delete(model, actor=actor)
-        await changed()
+        await notify_routes()
         return Response(status_code=204)
 
     return router

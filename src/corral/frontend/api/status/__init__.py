@@ -1,1 +1,1 @@
-"""Status, overview, metrics and explanations, routes and views."""
+"""Status, metrics, traffic history and explanations."""

@@ -2,29 +2,25 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from fastapi import APIRouter, Response
 
 from corral.core.errors import CorralError
 from corral.core.nodes.node import Node, NodeState
+from corral.store.nodes.nodes import NodeStore
 from corral.telemetry.metrics import CONTENT_TYPE, MetricRegistry, render
 
 
-class Nodes(Protocol):
-    async def read_all(self) -> list[Node]: ...
-
-
-def metrics_routes(read: Callable[[], str], nodes: Nodes) -> APIRouter:
+def metrics_routes(read: Callable[[], str], nodes: NodeStore) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """Requests, times, tokens, queues and open requests by model and node, and how the nodes are, in Prometheus's
-        text form."""
+        """Requests, durations, tokens, queues and open requests by model and node, and the states of the nodes, in
+        Prometheus's text format."""
         try:
             fleet = show_nodes(await nodes.read_all())
-        except CorralError:  # a store that is away must not take the other figures along
+        except CorralError:  # while the store is unreachable, the other metrics are still shown
             fleet = ""
         return Response(read() + fleet, headers={"Content-Type": CONTENT_TYPE})
 
@@ -39,7 +35,7 @@ def show_nodes(nodes: Sequence[Node]) -> str:
     )
     registry.gauges(
         "corral_node_condition",
-        "1 while the condition keeps the node from taking new work.",
+        "1 while the condition keeps new work away from the node.",
         "node",
         "condition",
         read=lambda: [((node.name, condition.kind), 1) for node in nodes for condition in node.conditions],

@@ -1,38 +1,27 @@
-"""`/api/overview`, `/api/nodes/{id}/history`: the last hour of the fleet and of a machine, as this frontend saw and
-heard it."""
-
-from typing import Protocol
+"""`/api/overview`, `/api/nodes/{id}/history`: the traffic of the last hour, of the fleet and of a node, as this
+frontend counted it and the others reported it."""
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 
 from corral.core.nodes.history import NodeMinute
-from corral.core.nodes.node import Node
 from corral.core.nodes.traffic_history import SLOT_S, TrafficSample, estimate_quantile
+from corral.frontend.gateway.traffic import FleetPulse
+from corral.store.nodes.nodes import NodeStore
 from corral.telemetry.metrics import SECONDS
-
-
-class Pulses(Protocol):
-    def read(self) -> list[tuple[float, TrafficSample]]: ...
-
-    def read_node(self, name: str) -> list[NodeMinute]: ...
-
-
-class Nodes(Protocol):
-    async def read_one(self, node_id: str) -> Node: ...
 
 
 class SampleView(BaseModel):
     ended_age_s: float
-    """How long ago this sample's time ended."""
+    """How long ago the sample ended."""
     requests: int
     failed: int
-    """Of these, answered or refused with a server error, or broken off after they began."""
+    """Requests answered with a server error, or broken off after the answer began."""
     tokens_in: int
     tokens_out: int
     first_byte_p50_s: float | None
-    """Until half of the answers had begun: a stream with its first token, another when it was whole; null when there
-    were none."""
+    """Median time until an answer began (streams: the first token) or, without streaming, was complete; null without
+    answers."""
     first_byte_p95_s: float | None
 
 
@@ -40,38 +29,38 @@ class OverviewView(BaseModel):
     sample_s: float
     """The length of one sample."""
     samples: list[SampleView]
-    """Oldest first, an hour at most: kept in memory since this frontend started."""
+    """Oldest first. One hour at most, and only since this frontend started."""
 
 
 class MinuteView(BaseModel):
     length_s: float
-    """Shorter for the minute that still runs, and for the first."""
+    """Less than 60 for the current minute and for the first."""
     requests: int
     failed: int
     busy_s: float
-    """Lengths of the answers together: over `length_s`, how many were under way on average."""
+    """The sum of the durations of all answers. Divided by `length_s`: the average number of answers in progress."""
     ram_used: int | None
     vram_used: int | None
 
 
 class NodeHistoryView(BaseModel):
     minutes: list[MinuteView]
-    """Oldest first, an hour at most: kept in memory since this frontend started."""
+    """Oldest first. One hour at most, and only since this frontend started."""
 
 
-def overview_routes(pulses: Pulses, nodes: Nodes) -> APIRouter:
+def overview_routes(traffic: FleetPulse, nodes: NodeStore) -> APIRouter:
     router = APIRouter(tags=["status"])
 
     @router.get("/api/overview")
     async def show_overview() -> OverviewView:
-        """What all frontends together answered."""
-        return OverviewView(sample_s=SLOT_S, samples=[_sample(age_s, beat) for age_s, beat in pulses.read()])
+        """Shows the requests that all frontends answered."""
+        return OverviewView(sample_s=SLOT_S, samples=[_view(age_s, sample) for age_s, sample in traffic.read()])
 
     @router.get("/api/nodes/{node_id}/history")
     async def show_history(node_id: str) -> NodeHistoryView:
-        """What all frontends together answered with it, and the memory it had in use."""
+        """Shows the requests that a node answered, for all frontends, and the memory it used."""
         node = await nodes.read_one(node_id)
-        return NodeHistoryView(minutes=[_minute(minute) for minute in pulses.read_node(node.name)])
+        return NodeHistoryView(minutes=[_minute(minute) for minute in traffic.read_node(node.name)])
 
     return router
 
@@ -87,13 +76,13 @@ def _minute(minute: NodeMinute) -> MinuteView:
     )
 
 
-def _sample(age_s: float, beat: TrafficSample) -> SampleView:
+def _view(age_s: float, sample: TrafficSample) -> SampleView:
     return SampleView(
         ended_age_s=round(age_s, 1),
-        requests=beat.requests,
-        failed=beat.failed,
-        tokens_in=beat.tokens_in,
-        tokens_out=beat.tokens_out,
-        first_byte_p50_s=estimate_quantile(SECONDS, beat.first_byte, 0.5),
-        first_byte_p95_s=estimate_quantile(SECONDS, beat.first_byte, 0.95),
+        requests=sample.requests,
+        failed=sample.failed,
+        tokens_in=sample.tokens_in,
+        tokens_out=sample.tokens_out,
+        first_byte_p50_s=estimate_quantile(SECONDS, sample.first_byte, 0.5),
+        first_byte_p95_s=estimate_quantile(SECONDS, sample.first_byte, 0.95),
     )

@@ -4,13 +4,14 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
 from corral import __version__
+from corral.bus.client import Bus
 from corral.core.errors import CorralError
 from corral.core.nodes.node import NodeState
 from corral.frontend.auth.join_tokens import JoinTokens
@@ -22,27 +23,19 @@ from corral.store.nodes.nodes import open_claims
 from corral.store.stores import Stores
 
 
-class Link(Protocol):
-    @property
-    def connected(self) -> bool: ...
-
-    @property
-    def last_problem(self) -> str: ...
-
-
 @dataclass(slots=True)
 class FrontendInfo:
-    """This frontend."""
+    """Facts about this frontend."""
 
     id: str
     settings: FrontendSettings
-    bus: Link
+    bus: Bus
     url: str
-    """Under which others reach it, as far as it knows."""
+    """The address at which others reach it, as far as it knows."""
     program: str = "corral"
-    """How whoever started it calls the program; machines that join have it where this one has it."""
+    """The program's name as it was started, for the join command."""
     store_problem: str = ""
-    """Why the last write failed: a store that only answers questions is not enough to be ready."""
+    """Why the last write failed; a read-only store is not enough to be ready."""
 
 
 class StoreStatus(BaseModel):
@@ -50,7 +43,7 @@ class StoreStatus(BaseModel):
     location: str
     ok: bool
     problem: str
-    """Why it takes no changes; empty when it does."""
+    """Why the store is read-only; empty when it takes changes."""
 
 
 class BusStatus(BaseModel):
@@ -73,7 +66,9 @@ class StatusView(BaseModel):
     store: StoreStatus
     bus: BusStatus
     nodes: dict[NodeState, int]
-    claimed: Annotated[list[str], Field(description="Nodes whose name another machine claims; a person has to decide.")]
+    claimed: Annotated[
+        list[str], Field(description="Nodes whose name another machine claims, for an administrator to decide.")
+    ]
 
 
 class JoinCommand(BaseModel):
@@ -82,47 +77,53 @@ class JoinCommand(BaseModel):
     command: str
 
 
-def status_routes(me: FrontendInfo, stores: Stores, feed: LiveFeed, tokens: JoinTokens) -> APIRouter:
+def status_routes(info: FrontendInfo, stores: Stores, feed: LiveFeed, tokens: JoinTokens) -> APIRouter:
     router = APIRouter(tags=["status"])
 
     @router.get("/api/status")
     async def show_status() -> StatusView:
+        """Shows the frontends, the store, the message bus and the number of nodes in each state."""
         nodes = await stores.nodes.read_all()
         counts = Counter(node.state for node in nodes)
         live = await stores.frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)
         return StatusView(
             version=__version__,
-            frontend_id=me.id,
+            frontend_id=info.id,
             frontends=[FrontendStatus(id=row.id, url=row.url, version=row.version, age_s=row.age_s) for row in live],
             store=StoreStatus(
                 kind=stores.database.dialect,
                 location=stores.database.location,
-                ok=not me.store_problem,
-                problem=me.store_problem,
+                ok=not info.store_problem,
+                problem=info.store_problem,
             ),
-            bus=BusStatus(url=redact_url(me.settings.bus), connected=me.bus.connected, problem=me.bus.last_problem),
+            bus=BusStatus(
+                url=redact_url(info.settings.bus), connected=info.bus.connected, problem=info.bus.last_problem
+            ),
             nodes={state: counts[state] for state in NodeState},
             claimed=sorted(node.name for node in nodes if open_claims(node)),
         )
 
     @router.get("/api/join-command")
     async def show_join_command(request: Request) -> JoinCommand:
-        # As the caller reached us, which others can as well; but not by a name that is every machine's own.
-        here = me.settings.public_url is not None or is_loopback_host(request.url.hostname or "")
-        url = me.url if here else str(request.base_url).rstrip("/")
-        return JoinCommand(url=url, token=tokens.own, command=f"{me.program} worker --join {url} --token {tokens.own}")
+        """Shows the command that adds a machine to the cluster."""
+        # The address the client used works for others too, unless it is a loopback address.
+        here = info.settings.public_url is not None or is_loopback_host(request.url.hostname or "")
+        url = info.url if here else str(request.base_url).rstrip("/")
+        return JoinCommand(
+            url=url, token=tokens.own, command=f"{info.program} worker --join {url} --token {tokens.own}"
+        )
 
     @router.get("/api/events", response_class=StreamingResponse)
     async def follow_events(
         last_event_id: Annotated[str | None, Header()] = None, kinds: str = ""
     ) -> StreamingResponse:
-        """Server-sent events; resumes from the header Last-Event-ID. `kinds`: only these, separated by commas."""
+        """Sends changes as server-sent events; resumes from the header Last-Event-ID. `kinds`: only these kinds,
+        separated by commas."""
         since_ms = int(last_event_id) if last_event_id and re.fullmatch("[0-9]{1,15}", last_event_id) else None
-        wanted = feed.choose([name for name in kinds.split(",") if name])
-        events = feed.follow(since_ms, wanted)
-        begun = await anext(events)  # before the headers: who sees the line open may rely on it
+        events = feed.follow(since_ms, feed.choose([name for name in kinds.split(",") if name]))
+        first = await anext(events)  # before the headers: from then on the client misses no change
         return StreamingResponse(
-            _prepend(begun, events), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+            _prepend(first, events), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
         )
 
     @router.api_route("/healthz", methods=["GET", "HEAD"], include_in_schema=False)
@@ -132,14 +133,14 @@ def status_routes(me: FrontendInfo, stores: Stores, feed: LiveFeed, tokens: Join
     @router.api_route("/readyz", methods=["GET", "HEAD"], include_in_schema=False)
     async def ready() -> Response:
         reason = ""
-        if not me.bus.connected:
+        if not info.bus.connected:
             reason = "not connected to the message bus"
         try:
             await stores.nodes.now_ms()
         except CorralError:
-            reason = "the store does not answer"
-        if me.store_problem:
-            reason = f"the store takes no changes: {me.store_problem}"
+            reason = "the store is not reachable"
+        if info.store_problem:
+            reason = f"the store is read-only: {info.store_problem}"
         if reason:
             return JSONResponse({"status": "starting", "reason": reason}, status_code=503)
         return Response("ok")

@@ -1,4 +1,4 @@
-"""Small things people meet in their first hour."""
+"""Everyday requests: names instead of ids, limits, labels, wrong input, logs and credentials."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from harness.ports import free_port
 from harness.programs import Program, clean_environment, run_cli
 
 
-def test_a_node_goes_by_its_name_too(frontend: Any) -> None:
+def test_a_node_is_found_by_its_name(frontend: Any) -> None:
     node = frontend.register(name="by name").json()
     for path in (f"/api/nodes/{node['id']}", "/api/nodes/by%20name"):
         assert frontend.admin.call("GET", path).json()["id"] == node["id"]
@@ -24,7 +24,7 @@ def test_a_node_goes_by_its_name_too(frontend: Any) -> None:
     assert frontend.admin.call("GET", "/api/nodes/by%20name").status == 404
 
 
-def test_what_a_machine_may_use_is_set_shown_and_taken_back(frontend: Any) -> None:
+def test_limits_of_a_node_are_set_shown_and_reset(frontend: Any) -> None:
     frontend.register(name="small", total_ram=8 << 30, available_ram=4 << 30, total_vram=0)
 
     def cli(*words: str) -> str:
@@ -44,8 +44,8 @@ def test_what_a_machine_may_use_is_set_shown_and_taken_back(frontend: Any) -> No
 
 
 @pytest.mark.parametrize("key", ["node.name", "node.replica-slots", "gpu.vendor", "gpu.vram"])
-def test_what_a_machine_is_nobody_can_label_otherwise(frontend: Any, key: str) -> None:
-    node = frontend.register(name="labelled", labels={key: "told by the worker"}).json()
+def test_detected_labels_cannot_be_changed(frontend: Any, key: str) -> None:
+    node = frontend.register(name="labelled", labels={key: "set by the worker"}).json()
     for method in ("PUT", "PATCH"):
         answer = frontend.admin.call(method, f"/api/nodes/{node['id']}/labels", body={key: "x"})
         assert answer.status == 400
@@ -67,7 +67,7 @@ def test_what_a_machine_is_nobody_can_label_otherwise(frontend: Any, key: str) -
         ("GET", "/api/audit?limit=0", None, "query.limit: must be at least 1"),
     ],
 )
-def test_wrong_input_is_told_in_plain_words(frontend: Any, method: str, path: str, raw: bytes, words: str) -> None:
+def test_wrong_input_is_answered_in_plain_words(frontend: Any, method: str, path: str, raw: bytes, words: str) -> None:
     answer = frontend.admin.call(method, path, raw=raw)
     assert (answer.status, answer.message) == (400, words)
 
@@ -85,13 +85,13 @@ def test_every_change_is_logged_once(frontend: Any) -> None:
     assert "key admin" in changes[0]
 
 
-def test_the_doctor_looks_for_no_free_ports_where_a_frontend_has_them(frontend: Any) -> None:
+def test_doctor_accepts_ports_that_a_running_frontend_uses(frontend: Any) -> None:
     environment = clean_environment(CORRAL_DATA_DIR=str(frontend.data), CORRAL_BUS_PORT=str(frontend.nats.port))
     findings = json.loads(run_cli("doctor", "--json", environment=environment).stdout)
     assert [finding for finding in findings if finding["state"] == "problem"] == []
 
 
-def test_a_seed_the_bus_does_not_trust_is_called_that(frontend: Any, tmp_path: Path) -> None:
+def test_an_untrusted_seed_is_reported(frontend: Any, tmp_path: Path) -> None:
     seed = tmp_path / "seed"
     seed.write_text(make_key("account", SystemIds().seed()).seed)
     secrets = {**frontend.nats.secrets(), "CORRAL_BUS_ACCOUNT_SEED_FILE": str(seed)}
@@ -104,7 +104,7 @@ def test_a_seed_the_bus_does_not_trust_is_called_that(frontend: Any, tmp_path: P
     assert "bus_account_seed" in program.output()
 
 
-async def test_a_bus_that_wants_credentials_says_so(frontend: Any) -> None:
-    with pytest.raises(Unavailable, match="requires credentials"):
+async def test_missing_bus_credentials_are_reported(frontend: Any) -> None:
+    with pytest.raises(Unavailable, match="wants credentials, and there are none"):
         async with connect_bus(frontend.nats.options(None, inbox="_INBOX.x")):
             pass

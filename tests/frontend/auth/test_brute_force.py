@@ -1,4 +1,5 @@
-"""Guessing keys and tokens is slow for who guesses and for nobody else (S-07); the audit log tells and stays small."""
+"""Guessing keys and tokens is slow, and only for the address that guesses (S-07); the audit log records it and stays
+small."""
 
 import http.client
 import json
@@ -55,13 +56,13 @@ def exhaust(guesser: From) -> http.client.HTTPResponse:
     raise AssertionError("200 wrong keys were all looked at")
 
 
-def test_who_guesses_is_told_to_wait_and_others_are_not(frontend: Any, guesser: From) -> None:
+def test_only_the_address_that_guesses_is_rate_limited(frontend: Any, guesser: From) -> None:
     answer = exhaust(guesser)
     assert 1 <= int(answer.headers["Retry-After"]) <= 5
     assert From(frontend, ELSEWHERE).status("GET", "/api/nodes", frontend.admin.key) == 200
 
 
-def test_a_right_key_is_let_in_whatever_a_neighbour_guesses(frontend: Any, guesser: From) -> None:
+def test_a_valid_key_works_from_an_address_that_guesses(frontend: Any, guesser: From) -> None:
     made = frontend.admin.call("POST", "/api/keys", body={"name": "newcomer", "scope": "admin"}).json()
     exhaust(guesser)
     assert guesser.status("GET", "/api/nodes", made["key"]) == 200, "never seen from there before"
@@ -72,7 +73,7 @@ def test_a_right_key_is_let_in_whatever_a_neighbour_guesses(frontend: Any, guess
     assert guesser.status("GET", "/api/nodes", made["key"]) == 429
 
 
-def test_signing_in_works_beside_a_guesser_and_so_does_the_new_session(frontend: Any, guesser: From) -> None:
+def test_signing_in_works_from_an_address_that_guesses(frontend: Any, guesser: From) -> None:
     exhaust(guesser)
     answer = guesser.call("POST", "/api/session", "none", {"api_key": frontend.admin.key})
     assert answer.status == 200
@@ -96,7 +97,7 @@ def test_sign_in_and_registration_are_limited_alike(guesser: From, path: str, bo
     assert guesser.status("POST", path, guess, {**body, field: guess}) == 429
 
 
-def test_heartbeats_arrive_whatever_a_neighbour_guesses(frontend: Any, guesser: From) -> None:
+def test_heartbeats_are_accepted_from_an_address_that_guesses(frontend: Any, guesser: From) -> None:
     node = frontend.register(name="steady").json()
     exhaust(guesser)
     for _ in range(5):
@@ -119,26 +120,26 @@ def refused_of(frontend: Any, node: dict[str, Any]) -> Any:
     return frontend.admin.call("GET", f"/api/nodes/{node['id']}").json()["refused"]
 
 
-def test_what_a_stranger_sends_is_not_counted_against_the_node(frontend: Any) -> None:
+def test_messages_without_a_credential_are_not_counted_against_the_node(frontend: Any) -> None:
     node, stranger = frontend.register(name="maligned").json(), From(frontend, "127.0.0.8")
-    beat = ("POST", f"/api/node/{node['id']}/heartbeat")
-    assert stranger.status(*beat, "made-up", {"available_vram": "much"}) == 401
+    heartbeat = ("POST", f"/api/node/{node['id']}/heartbeat")
+    assert stranger.status(*heartbeat, "made-up", {"available_vram": "much"}) == 401
     worker = From(frontend, "127.0.0.1")
-    assert worker.status(*beat, "test-registration-token", {"total_disk": -1}) == 200
+    assert worker.status(*heartbeat, "test-registration-token", {"total_disk": -1}) == 200
     wait_until(lambda: refused_of(frontend, node) is not None, what="counted against its node", within_s=10)
     assert refused_of(frontend, node)["count"] == 1
 
 
 @pytest.mark.parametrize("node", [NOBODY, "%00", "x" * 300, "a'--"], ids=["unknown", "nul", "long", "quote"])
 @pytest.mark.parametrize(("method", "path"), CALLS.values(), ids=CALLS)
-def test_unknown_nodes_are_guesses_too(frontend: Any, method: str, path: str, node: str) -> None:
+def test_unknown_node_ids_count_as_guesses(frontend: Any, method: str, path: str, node: str) -> None:
     caller = From(frontend, "127.0.0.4")
     statuses = [caller.status(method, f"/api/node/{node}{path}", f"x-{number}") for number in range(40)]
     assert set(statuses) <= {404, 429}
     assert statuses[-1] == 429
 
 
-def test_heartbeats_of_no_node_fail_no_other_heartbeat(frontend: Any) -> None:
+def test_heartbeats_of_unknown_nodes_fail_no_other_heartbeat(frontend: Any) -> None:
     """H1: 308 of 334 good ones failed before."""
     node, over, evil = frontend.register(name="witness").json(), threading.Event(), From(frontend, "127.0.0.5")
     sent: list[int] = []
@@ -152,9 +153,9 @@ def test_heartbeats_of_no_node_fail_no_other_heartbeat(frontend: Any) -> None:
     try:
         wait_until(lambda: len(sent) > 50, what="a flood")
         witness = From(frontend, ELSEWHERE)
-        beat = ("POST", f"/api/node/{node['id']}/heartbeat", "test-registration-token")
+        heartbeat = ("POST", f"/api/node/{node['id']}/heartbeat", "test-registration-token")
         poisoned = {"gpu_vendor": "a\0b", "available_vram": 1 << 64}
-        answers = [witness.status(*beat, poisoned if number % 2 else {}) for number in range(200)]
+        answers = [witness.status(*heartbeat, poisoned if number % 2 else {}) for number in range(200)]
     finally:
         over.set()
         flooding.join(60)
@@ -163,7 +164,7 @@ def test_heartbeats_of_no_node_fail_no_other_heartbeat(frontend: Any) -> None:
     assert "heartbeat" in refused_of(frontend, node)["reason"]
 
 
-def test_a_refusal_of_a_path_with_nul_is_noted_and_answered(frontend: Any) -> None:
+def test_a_denied_path_with_nul_is_recorded_and_answered(frontend: Any) -> None:
     made = frontend.admin.call("POST", "/api/keys", body={"name": "curious", "scope": "user"}).json()
     assert Admin(frontend.url, made["key"]).call("GET", "/api/nodes/%00%01x").status == 403
     entries = frontend.admin.call("GET", "/api/audit?limit=1000").json()
@@ -207,8 +208,8 @@ def test_the_audit_log_names_the_address_once_in_a_while(frontend: Any, guesser:
     for number in range(60):
         guesser.status("GET", "/api/nodes", f"corral-more-{number}")
     entries = frontend.admin.call("GET", "/api/audit?limit=1000&since=1h").json()
-    told = [entry for entry in entries if entry["actor"] == f"address {GUESSER}"]
-    assert 1 <= len(told) <= 25
+    recorded = [entry for entry in entries if entry["actor"] == f"address {GUESSER}"]
+    assert 1 <= len(recorded) <= 25
 
 
 def test_a_user_key_cannot_flood_the_audit_log(frontend: Any) -> None:
@@ -216,12 +217,12 @@ def test_a_user_key_cannot_flood_the_audit_log(frontend: Any) -> None:
     user = Admin(frontend.url, made["key"])
     assert {user.call("GET", "/api/nodes").status for _ in range(100)} == {403}
     entries = frontend.admin.call("GET", "/api/audit?limit=1000").json()
-    told = [entry for entry in entries if entry["actor"] == "key flooder"]
-    assert 1 <= len(told) <= 25
+    recorded = [entry for entry in entries if entry["actor"] == "key flooder"]
+    assert 1 <= len(recorded) <= 25
 
 
 @pytest.mark.parametrize(("since", "status"), [("2h", 200), ("2020-01-01T00:00:00Z", 200), ("yesterday", 400)])
-def test_the_audit_log_is_asked_for_since_a_time(frontend: Any, since: str, status: int) -> None:
+def test_the_audit_log_can_be_read_since_a_time(frontend: Any, since: str, status: int) -> None:
     answer = frontend.admin.call("GET", f"/api/audit?since={since}")
     assert answer.status == status
     assert answer.json() if status == 200 else "2h" in answer.message
@@ -242,6 +243,6 @@ def test_the_command_line_shows_the_audit_log(frontend: Any) -> None:
     assert (wrong.returncode, "soon" in wrong.stderr) == (2, True)
 
 
-def test_nobody_else_was_hurt(frontend: Any) -> None:
+def test_other_clients_were_not_affected(frontend: Any) -> None:
     assert call("GET", f"{frontend.url}/readyz").status == 200
     assert "Traceback" not in frontend.program.output()

@@ -1,4 +1,4 @@
-"""What can be installed, as a real frontend tells it."""
+"""The backends that a real frontend offers."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def frontend(tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats, fi
     assert running.program.stop() == 0
 
 
-def test_each_kind_of_machine_is_told_its_variant_or_why_there_is_none(frontend: Frontend) -> None:
+def test_each_capability_has_its_variant_or_the_reason_why_there_is_none(frontend: Frontend) -> None:
     answer = frontend.admin.call("GET", "/api/backends/available?term=engine").json()
     (engine,) = answer["backends"]  # neither its parts nor the development build
     assert (engine["id"], engine["description"], engine["tags"]) == (
@@ -143,7 +143,7 @@ def test_the_paged_listing_pages_filters_and_sorts(frontend: Frontend) -> None:
     assert frontend.admin.call("GET", "/api/backends?page=0").status == 400
 
 
-def test_a_field_nobody_knows_is_refused_before_it_means_every_machine(frontend: Frontend) -> None:
+def test_an_unknown_field_is_rejected_and_does_not_mean_every_node(frontend: Frontend) -> None:
     for path in ("install/engine", "upgrade/engine", "delete/engine", "engine/rollback"):
         answer = frontend.admin.call("POST", f"/api/backends/{path}", body={"node": "plain"})
         assert (answer.status, "node" in answer.json()["error"]["message"]) == (400, True), answer.body
@@ -163,7 +163,7 @@ def test_only_administrators_see_them(frontend: Frontend) -> None:
         assert call("GET", frontend.url + path, key=key).status == 403, path
 
 
-def test_a_gallery_is_read_once_and_then_only_asked_for_news(frontend: Frontend, files: HttpFiles) -> None:
+def test_a_gallery_is_read_once_and_then_only_checked_for_changes(frontend: Frontend, files: HttpFiles) -> None:
     frontend.admin.call("GET", "/api/backends/available")
     before = len(files.asked)
     for _ in range(3):
@@ -173,7 +173,7 @@ def test_a_gallery_is_read_once_and_then_only_asked_for_news(frontend: Frontend,
     assert ("/backends.yaml", 304) in files.asked[before:]
 
 
-def test_what_was_written_into_a_gallery_a_moment_ago_can_be_installed(frontend: Frontend, files: HttpFiles) -> None:
+def test_an_entry_added_to_a_gallery_a_moment_ago_can_be_installed(frontend: Frontend, files: HttpFiles) -> None:
     frontend.admin.call("GET", "/api/backends/available")
     files.files["/late.tar"] = b"fetched by nobody here"
     late = f"- {{name: late, uri: '{files.url('/late.tar')}', sha256: {'0' * 64}}}\n"
@@ -200,16 +200,16 @@ def test_an_unreachable_gallery_is_shown_from_its_copy_with_its_age(tmp_path: Pa
     # At once from the copy, though the server does not answer.
     assert again.admin.call("GET", "/api/backends/available?name=engine").status == 200
 
-    def told() -> bool:
+    def is_shown() -> bool:
         _, ours = again.admin.call("GET", "/backends/galleries").json()
         return bool(ours["problem"] and ours["entries"] == 6 and ours["age_s"] > 0)
 
-    wait_until(told, what="the gallery is shown as unreachable, with the age of the copy", within_s=60)
+    wait_until(is_shown, what="the gallery is shown as unreachable, with the age of the copy", within_s=60)
     assert again.admin.call("GET", "/api/backends/available?name=engine").status == 200
     assert again.program.stop() == 0
 
 
-def test_what_cannot_be_read_is_not_taken_for_empty(tmp_path: Path, nats_for_module: Nats) -> None:
+def test_an_unreadable_gallery_is_not_shown_as_empty(tmp_path: Path, nats_for_module: Nats) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}/index.yaml"
     flags = ("--backend-galleries", f"ours={nowhere}", "--model-galleries", f"ours={nowhere}")
     frontend = Frontend(tmp_path, nats_for_module, "--trusted-hosts", "127.0.0.1", *flags)
@@ -229,7 +229,7 @@ def test_what_cannot_be_read_is_not_taken_for_empty(tmp_path: Path, nats_for_mod
         assert frontend.program.stop() == 0
 
 
-REAL = Path(os.environ.get("CORRAL_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data")) / (
+REAL = Path(os.environ.get("CORRAL_SHARED_DATA", Path(__file__).parents[5] / "shared" / "data")) / (
     "localai-backend-index.yaml"
 )
 

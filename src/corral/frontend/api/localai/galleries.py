@@ -1,20 +1,25 @@
-"""Backends as LocalAI's clients expect them to be listed: its keys, its paging, its order."""
+"""Backends in LocalAI's own listings: its fields, its paging, its order."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from corral.artifacts import BackendEntry, GalleryStatus
+from fastapi import APIRouter, Query
+
+from corral.artifacts import BackendEntry
+from corral.controller.backends.upgrades import UpgradeCheck
 from corral.core.backends.intents import Verb
-from corral.core.backends.operations import NodeProgressStatus, Operation
+from corral.core.backends.operations import NodeProgressStatus, Operation, OperationState
 from corral.core.backends.variants import is_meta
 from corral.core.errors import InvalidInput
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import ObservedBackend
 from corral.frontend.api.galleries.offers import Offers, all_tags, entry_id, is_development, matches
+from corral.frontend.api.galleries.routes import GalleryView, OfferReader, view_galleries
+from corral.store.backends.operations import OperationStore
 
 ITEMS = 9
-ITEMS_MOST = 2000
+ITEMS_MAX = 2000
 _MODALITIES = {
     "text-to-text": "text", "llm": "text", "embeddings": "embeddings", "reranker": "reranker",
     "text-to-speech": "tts", "tts": "tts", "audio-transcription": "asr", "asr": "asr", "speech-to-text": "asr",
@@ -24,23 +29,20 @@ _MODALITIES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InWork:
-    """A backend that some operation is at."""
+class RunningJob:
+    """The operation that changes a backend now."""
 
-    job_id: str
+    id: str
     task: str
     """`Installation`, `Waiting` or `Deletion`."""
-
-    @property
-    def is_deletion(self) -> bool:
-        return self.task == "Deletion"
+    is_deletion: bool
 
 
-def task_of(operation: Operation) -> str:
+def _running_job(operation: Operation) -> RunningJob:
     if operation.verb is Verb.DELETE:
-        return "Deletion"
+        return RunningJob(id=operation.id, task="Deletion", is_deletion=True)
     begun = any(node.status is not NodeProgressStatus.QUEUED for node in operation.nodes)
-    return "Installation" if begun else "Waiting"
+    return RunningJob(id=operation.id, task="Installation" if begun else "Waiting", is_deletion=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,25 +67,66 @@ _SORTS: Mapping[str, Callable[[Offers, BackendEntry], Any]] = {
 }
 
 
-def list_page(offers: Offers, wanted: PageRequest, in_work: Mapping[str, InWork]) -> dict[str, Any]:
-    """`in_work` by plain name."""
+def localai_gallery_routes(reader: OfferReader, operations: OperationStore, upgrades: UpgradeCheck) -> APIRouter:
+    router = APIRouter(tags=["localai"])
+
+    @router.get("/api/backends")
+    async def list_backends_page(
+        term: str = "",
+        tag: str = "",
+        page: Annotated[int, Query(ge=1)] = 1,
+        items: Annotated[int, Query(ge=1)] = ITEMS,
+        sort: str = "",
+        order: str = "asc",
+    ) -> dict[str, Any]:
+        """Lists the backends of the galleries in pages."""
+        request = PageRequest(term=term, tag=tag, page=page, items=items, sort=sort, order=order)
+        running = [one for one in await operations.read_open() if one.state is OperationState.RUNNING]
+        return list_page(await reader.read(), request, {one.backend: _running_job(one) for one in running})
+
+    @router.get("/backends")
+    async def list_installed_backends() -> list[dict[str, Any]]:
+        """Lists the backends that are installed on some node."""
+        newer = {name: upgrade.nodes[0].available_version for name, upgrade in (await upgrades.read()).items()}
+        return list_installed(await reader.read(), newer)
+
+    @router.get("/backends/available")
+    async def list_available_backends() -> list[dict[str, Any]]:
+        """Lists the backends that some node can run."""
+        return list_available(await reader.read())
+
+    @router.get("/backends/known")
+    async def list_known_backends() -> list[dict[str, Any]]:
+        """Lists the backends that a model may name."""
+        return list_known(await reader.read())
+
+    @router.get("/backends/galleries")
+    async def list_backend_galleries() -> list[GalleryView]:
+        """Lists the backend galleries."""
+        return view_galleries((await reader.galleries.backends()).galleries)
+
+    return router
+
+
+def list_page(offers: Offers, request: PageRequest, jobs: Mapping[str, RunningJob]) -> dict[str, Any]:
+    """`jobs`: the running job of each backend, by its plain name."""
     entries = offers.catalogue.entries
-    found = [entry for entry in entries if matches(entry, term=wanted.term, tag=wanted.tag)]
-    found = [entry for entry in found if offers.fits_anyone(entry) or offers.holders(entry.name)]
-    if wanted.sort:
-        if wanted.sort not in _SORTS or wanted.order not in ("asc", "desc"):
-            raise InvalidInput(f"sort must be one of {', '.join(_SORTS)}, and order asc or desc")
-        found.sort(key=lambda entry: _SORTS[wanted.sort](offers, entry), reverse=wanted.order == "desc")
-    items = max(1, min(wanted.items, ITEMS_MOST))
+    found = [entry for entry in entries if matches(entry, term=request.term, tag=request.tag)]
+    found = [entry for entry in found if offers.fits_any_node(entry) or offers.holders(entry.name)]
+    if request.sort:
+        if request.sort not in _SORTS or request.order not in ("asc", "desc"):
+            raise InvalidInput(f"`sort` must be one of {', '.join(_SORTS)}, and `order` asc or desc")
+        found.sort(key=lambda entry: _SORTS[request.sort](offers, entry), reverse=request.order == "desc")
+    items = max(1, min(request.items, ITEMS_MAX))
     pages = max(1, -(-len(found) // items))
-    page = max(1, min(wanted.page, pages))
-    working = {entry_id(entry): in_work[entry.name] for entry in entries if entry.name in in_work}
+    page = max(1, min(request.page, pages))
+    running = {entry_id(entry): jobs[entry.name] for entry in entries if entry.name in jobs}
     return {
-        "backends": [_item(offers, entry, working) for entry in found[(page - 1) * items : page * items]],
-        "repositories": show_galleries(offers.catalogue.galleries),
+        "backends": [_item(offers, entry, running) for entry in found[(page - 1) * items : page * items]],
+        "repositories": view_galleries(offers.catalogue.galleries),
         "allTags": all_tags(entries),
-        "processingBackends": {key: work.job_id for key, work in working.items()},
-        "taskTypes": {key: work.task for key, work in working.items()},
+        "processingBackends": {key: job.id for key, job in running.items()},
+        "taskTypes": {key: job.task for key, job in running.items()},
         "availableBackends": len(found),
         "installedBackends": len({name for names in offers.installed.values() for name in _names(names)}),
         "currentPage": page,
@@ -99,8 +142,8 @@ def _names(backends: Sequence[ObservedBackend]) -> list[str]:
     return [backend.name for backend in backends]
 
 
-def _item(offers: Offers, entry: BackendEntry, working: Mapping[str, InWork]) -> dict[str, Any]:
-    work = working.get(entry_id(entry))
+def _item(offers: Offers, entry: BackendEntry, running: Mapping[str, RunningJob]) -> dict[str, Any]:
+    job = running.get(entry_id(entry))
     nodes = node_refs(offers, entry.name)
     versions = {node["version"] for node in nodes if node.get("version")}
     return {
@@ -114,9 +157,9 @@ def _item(offers: Offers, entry: BackendEntry, working: Mapping[str, InWork]) ->
         "gallery": entry.gallery,
         "installed": bool(nodes),
         "version": ", ".join(sorted(versions)) or entry.version,
-        "processing": work is not None,
-        "jobID": work.job_id if work is not None else "",
-        "isDeletion": work is not None and work.is_deletion,
+        "processing": job is not None,
+        "jobID": job.id if job is not None else "",
+        "isDeletion": job is not None and job.is_deletion,
         "isMeta": is_meta(entry),
         "isAlias": False,
         "isDevelopment": is_development(entry),
@@ -127,13 +170,12 @@ def _item(offers: Offers, entry: BackendEntry, working: Mapping[str, InWork]) ->
 
 
 def node_refs(offers: Offers, name: str) -> list[dict[str, Any]]:
-    """Where it is installed: `node_id`, `node_name`, `node_status`, and what is known of the build there."""
+    """The nodes that have it: `node_id`, `node_name`, `node_status`, and the known facts about the build there."""
     return [
-        ref
-        for node in offers.machines
+        _node_ref(node, backend)
+        for node in offers.backend_nodes
         for backend in offers.installed.get(node.id, ())
         if backend.name.lower() == name.lower()
-        for ref in (_node_ref(node, backend),)
     ]
 
 
@@ -145,12 +187,12 @@ def _node_ref(node: Node, backend: ObservedBackend) -> dict[str, Any]:
         "installed_at": backend.installed_at,
         "concrete": backend.concrete,
     }
-    told = {key: value for key, value in facts.items() if value}
-    return {"node_id": node.id, "node_name": node.name, "node_status": node.localai_status.value, **told}
+    known = {key: value for key, value in facts.items() if value}
+    return {"node_id": node.id, "node_name": node.name, "node_status": node.localai_status.value, **known}
 
 
 def list_available(offers: Offers) -> list[dict[str, Any]]:
-    """`/backends/available`: the entries that any machine can run."""
+    """`/backends/available`: the entries that some node can run."""
     return [
         {
             "name": entry.name,
@@ -169,15 +211,15 @@ def list_available(offers: Offers) -> list[dict[str, Any]]:
             "installed": bool(offers.holders(entry.name)),
         }
         for entry in offers.catalogue.entries
-        if offers.fits_anyone(entry)
+        if offers.fits_any_node(entry)
     ]
 
 
 def list_known(offers: Offers) -> list[dict[str, Any]]:
-    """`/backends/known`: the backends a model may name. Corral detects none from a model's files."""
+    """`/backends/known`: the backends that a model may name. Corral detects none from a model's files."""
     known: dict[str, BackendEntry] = {}
     for entry in offers.catalogue.entries:
-        if not offers.families.is_part(entry) and not is_development(entry):
+        if not offers.families.is_variant(entry) and not is_development(entry):
             known.setdefault(entry.name.lower(), entry)
     return [
         {
@@ -196,9 +238,10 @@ def _modality(tags: Sequence[str]) -> str:
 
 
 def list_installed(offers: Offers, upgrades: Mapping[str, str]) -> list[dict[str, Any]]:
-    """`/backends`: everything that is installed anywhere. `upgrades`: by name, the version there is to upgrade to."""
+    """`/backends`: every backend that is installed on some node. `upgrades`: by name, the version that can be upgraded
+    to."""
     by_name: dict[str, list[tuple[NodeId, ObservedBackend]]] = {}
-    for node in offers.machines:
+    for node in offers.backend_nodes:
         for backend in offers.installed.get(node.id, ()):
             by_name.setdefault(backend.name, []).append((node.id, backend))
     return [_installed(offers, name, [one for _, one in found], upgrades) for name, found in sorted(by_name.items())]
@@ -229,17 +272,3 @@ def _installed(
     if name in upgrades:
         shown |= {"upgrade_available": True, "available_version": upgrades[name]}
     return shown
-
-
-def show_galleries(galleries: Sequence[GalleryStatus]) -> list[dict[str, Any]]:
-    """LocalAI's `name` and `url`, and how fresh what is known of it is."""
-    return [
-        {
-            "name": gallery.name,
-            "url": gallery.url,
-            "entries": gallery.entries,
-            "age_s": round(gallery.age_s, 1),
-            "problem": gallery.problem,
-        }
-        for gallery in galleries
-    ]

@@ -1,5 +1,5 @@
-"""Galleries as last read. Whoever looks something up waits for no stranger's server: news is fetched in the background,
-and until there is any, the copies kept on disk answer, with their age."""
+"""Galleries as last read. Look-ups do not wait for remote servers: galleries are refreshed in the background, and until
+then the copies on disk are used, with their age."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -18,11 +18,11 @@ from corral.system import Clock
 log = structlog.get_logger()
 
 FIRST_READ_WITHIN_S = 5.0
-"""How long a look-up waits, once, for a gallery that was never read before."""
-LOOK_WITHIN_S = 5.0
-"""How long somebody waits for news who asked for what is not known, or for the newest."""
+"""How long a look-up waits, once, for a gallery that was never read."""
+REFRESH_WITHIN_S = 5.0
+"""How long a request waits for a refresh when it names an unknown entry, or needs the newest."""
 RETRY_AFTER_S = 60.0
-"""When a gallery that could not be reached is asked again."""
+"""Delay until an unreachable gallery is read again."""
 
 Found = TypeVar("Found", Catalogue, ModelCatalogue)
 
@@ -39,14 +39,14 @@ class _Read(Generic[Found]):
     at_s: float
 
 
-class _Shelf(Generic[Found]):
+class _Cached(Generic[Found]):
     def __init__(self, read: Callable[[bool], Awaitable[Found]], clock: Clock) -> None:
         self._read: Callable[[bool], Awaitable[Found]] = read
         self._clock = clock
         self._last: _Read[Found] | None = None
-        self._asked = asyncio.Event()
+        self._refreshed = asyncio.Event()
         self.edition = 0
-        """Moves on whenever a refresh brought something else than was known."""
+        """Increases whenever a refresh finds other content than before."""
 
     @property
     def entries(self) -> int:
@@ -54,47 +54,47 @@ class _Shelf(Generic[Found]):
 
     async def refresh(self) -> Sequence[GalleryStatus]:
         try:
-            news = _Read(await self._read(True), self._clock.monotonic_s())
+            found = _Read(await self._read(True), self._clock.monotonic_s())
         finally:
-            self._asked.set()
-        if self._last is None or _said(self._last.catalogue) != _said(news.catalogue):
+            self._refreshed.set()
+        if self._last is None or _content(self._last.catalogue) != _content(found.catalogue):
             self.edition += 1
-        self._last = news
-        return news.catalogue.galleries
+        self._last = found
+        return found.catalogue.galleries
 
     async def current(self) -> Found:
         last = await self._read_last()
-        if not self._asked.is_set() and any(status.problem for status in last.catalogue.galleries):
+        if not self._refreshed.is_set() and any(status.problem for status in last.catalogue.galleries):
             with suppress(TimeoutError):
                 async with asyncio.timeout(FIRST_READ_WITHIN_S):
-                    await self._asked.wait()
+                    await self._refreshed.wait()
             last = await self._read_last()
-        past_s = self._clock.monotonic_s() - last.at_s
-        aged = tuple(_aged(status, past_s) for status in last.catalogue.galleries)
+        elapsed_s = self._clock.monotonic_s() - last.at_s
+        aged = tuple(_aged(status, elapsed_s) for status in last.catalogue.galleries)
         return replace(last.catalogue, galleries=aged)
 
     async def _read_last(self) -> _Read[Found]:
         if self._last is not None:
             return self._last
         kept = _Read(await self._read(False), self._clock.monotonic_s())
-        if self._last is None:  # news may have come meanwhile
+        if self._last is None:  # a refresh may have finished meanwhile
             self._last = kept
         return self._last
 
 
-def _said(catalogue: Catalogue | ModelCatalogue) -> tuple[object, ...]:
-    """All that a reader sees of it but its age."""
+def _content(catalogue: Catalogue | ModelCatalogue) -> tuple[object, ...]:
+    """All that a reader sees of it except its age."""
     return catalogue.entries, [(status.name, status.problem) for status in catalogue.galleries]
 
 
-def _aged(status: GalleryStatus, past_s: float) -> GalleryStatus:
+def _aged(status: GalleryStatus, elapsed_s: float) -> GalleryStatus:
     ships_with_corral = status.url.startswith("corral:")
-    return status if ships_with_corral or not status.entries else replace(status, age_s=status.age_s + past_s)
+    return status if ships_with_corral or not status.entries else replace(status, age_s=status.age_s + elapsed_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edition:
-    """Which of all that was read of the galleries of one sort is the current one."""
+    """The version of the cached galleries of one kind."""
 
     name: str
     number: int
@@ -114,23 +114,23 @@ class Galleries:
         self.backend_settings = tuple(map(gallery_at, backends))
         self.model_settings = tuple(map(gallery_at, models))
         self._every_s = every_s
-        self._backends = _Shelf(lambda ask: reader.read_catalogue(self.backend_settings, ask=ask), clock)
-        self._models = _Shelf(lambda ask: reader.read_model_catalogue(self.model_settings, ask=ask), clock)
+        self._backends = _Cached(lambda ask: reader.read_catalogue(self.backend_settings, ask=ask), clock)
+        self._models = _Cached(lambda ask: reader.read_model_catalogue(self.model_settings, ask=ask), clock)
         self._problems: dict[str, str] = {}
         self._changed: Callable[[], None] = lambda: None
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Called when a refresh brought something new."""
+        """`changed` is called when a refresh finds new content."""
         self._changed = changed
 
     def editions(self) -> list[Edition]:
-        shelves: dict[str, _Shelf[Catalogue] | _Shelf[ModelCatalogue]]
-        shelves = {"backends": self._backends, "models": self._models}
-        return [Edition(name=name, number=shelf.edition, entries=shelf.entries) for name, shelf in shelves.items()]
+        cached: dict[str, _Cached[Catalogue] | _Cached[ModelCatalogue]]
+        cached = {"backends": self._backends, "models": self._models}
+        return [Edition(name=name, number=kind.edition, entries=kind.entries) for name, kind in cached.items()]
 
     @property
     def backends_edition(self) -> int:
-        """Moves on whenever galleries say something else of backends than before."""
+        """Increases whenever the backend galleries change."""
         return self._backends.edition
 
     async def backends(self) -> Catalogue:
@@ -140,25 +140,25 @@ class Galleries:
         return await self._models.current()
 
     async def refresh(self) -> None:
-        """Asks every gallery now."""
+        """Reads every gallery now."""
         before = self.editions()
         found = await asyncio.gather(self._backends.refresh(), self._models.refresh())
         problems = {status.url: status.problem for statuses in found for status in statuses if status.problem}
         for url in problems.keys() - self._problems.keys():
             log.warning("gallery.unreachable", url=url, error=problems[url])
         for url in self._problems.keys() - problems.keys():
-            log.info("gallery.reached_again", url=url)
+            log.info("gallery.reachable_again", url=url)
         self._problems = problems
         if self.editions() != before:
             self._changed()
 
     async def look_again(self) -> None:
-        """Asks for news, for a moment; without any, what is known counts."""
+        """Refreshes for a few seconds at most; if that fails, the cached content stays."""
         try:
-            async with asyncio.timeout(LOOK_WITHIN_S):
+            async with asyncio.timeout(REFRESH_WITHIN_S):
                 await self.refresh()
         except (TimeoutError, CorralError) as error:
-            log.info("galleries.not_refreshed", error=str(error))
+            log.info("galleries.refresh_failed", error=str(error))
 
     async def run(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Health on the real bus: only the process that is registered now can prove it."""
+"""Health on the real bus: only the process that is registered now can confirm it."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from harness.programs import call
 
 
 class Node:
-    """Beats over HTTP, and answers on the bus as the process it is told to be."""
+    """Sends heartbeats over HTTP, and answers on the bus as a given process."""
 
     def __init__(self, frontend: Any, name: str, *, instance: str | None) -> None:
         self.frontend, self.name = frontend, name

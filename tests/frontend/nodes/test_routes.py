@@ -1,4 +1,4 @@
-"""`/api/node/*`: registration, heartbeats and good-byes, by LocalAI's workers and by our own."""
+"""`/api/node/*`: registration, heartbeats and deregistration, by LocalAI's workers and by our own."""
 
 import time
 from typing import Any
@@ -39,7 +39,7 @@ LOCALAI = {
 }
 
 
-def test_a_localai_worker_registers_beats_and_leaves(open_frontend: Any) -> None:
+def test_a_localai_worker_registers_sends_heartbeats_and_leaves(open_frontend: Any) -> None:
     answer = open_frontend.register(**LOCALAI)
     assert answer.status == 201, answer.body
     reply = answer.json()
@@ -79,12 +79,12 @@ def test_a_localai_worker_needs_the_token_in_header_and_body(frontend: Any, bear
     assert "intruder" not in frontend.admin.nodes()
 
 
-def test_without_a_credential_nothing_is_said(frontend: Any) -> None:
+def test_without_a_credential_nothing_is_answered(frontend: Any) -> None:
     assert frontend.register(bearer=None).status == 401
 
 
 @pytest.mark.parametrize("raw", [b"not json", b"{}", b'{"name": "no-address"}', b'{"name": "*", "address": "h:1"}'])
-def test_with_a_wrong_token_nothing_is_said_of_what_else_is_wrong(frontend: Any, raw: bytes) -> None:
+def test_with_a_wrong_token_other_mistakes_are_not_reported(frontend: Any, raw: bytes) -> None:
     answer = call("POST", f"{frontend.url}/api/node/register", key="wrong", raw=raw)
     assert (answer.status, answer.message) == (401, "invalid registration token")
 
@@ -140,7 +140,7 @@ def test_one_nodes_secret_does_not_act_for_another(open_frontend: Any) -> None:
     assert open_frontend.admin.nodes()["theirs"]["status_reason"] != "deregistered by its worker"
 
 
-def test_an_outdated_process_is_fenced_and_cannot_say_goodbye_for_its_successor(open_frontend: Any) -> None:
+def test_an_outdated_process_is_fenced_and_cannot_deregister_its_successor(open_frontend: Any) -> None:
     key = "f" * 43
     node_id = open_frontend.register(name="twice", corral=corral_claim(key, "old")).json()["id"]
     assert open_frontend.register(name="twice", corral=corral_claim(key, "new")).json()["corral"]["epoch"] == 2
@@ -154,12 +154,12 @@ def test_an_outdated_process_is_fenced_and_cannot_say_goodbye_for_its_successor(
     assert "older process" in open_frontend.admin.nodes()["twice"]["conflict"]["message"]
 
 
-def test_a_heartbeat_for_an_unknown_node_says_so(frontend: Any) -> None:
+def test_a_heartbeat_for_an_unknown_node_is_rejected(frontend: Any) -> None:
     assert beat(frontend, "no-such-node", "whatever").status == 404
 
 
 @pytest.mark.parametrize("raw", [b"", b"null", b"{", b"\xff\xfe", b'{"available_vram":"much"}', b'{"total_disk":-1}'])
-def test_a_heartbeat_nobody_can_read_still_says_that_the_node_is_there(open_frontend: Any, raw: bytes) -> None:
+def test_an_unreadable_heartbeat_still_shows_that_the_node_is_there(open_frontend: Any, raw: bytes) -> None:
     node_id = open_frontend.register(name="mumbler", total_disk=100, available_disk=50).json()["id"]
     answer = call("POST", f"{open_frontend.url}/api/node/{node_id}/heartbeat", key="test-registration-token", raw=raw)
     assert answer.status == 200
@@ -177,7 +177,7 @@ def test_a_heartbeat_nobody_can_read_still_says_that_the_node_is_there(open_fron
         ({"name": "nodes.*"}, "wildcard"),
         ({"name": "nodes.>"}, "wildcard"),
         ({"name": "-rf"}, "dash"),
-        ({"name": "0c6a2b1e-5a1f-4b0e-9d0b-2f6f1b7d9a11"}, "id of a node"),
+        ({"name": "0c6a2b1e-5a1f-4b0e-9d0b-2f6f1b7d9a11"}, "form of a node id"),
         ({"node_type": "toaster"}, "toaster"),
         ({"address": None}, "address"),
         ({"address": "x" * 513}, "address"),
@@ -189,9 +189,7 @@ def test_a_heartbeat_nobody_can_read_still_says_that_the_node_is_there(open_fron
         ({"corral": {"node_key": KEY, "instance": "x", "bus_public_key": "not a key"}}, "bus_public_key"),
     ],
 )
-def test_a_registration_that_makes_no_sense_is_refused_with_the_field(
-    frontend: Any, fields: dict[str, Any], words: str
-) -> None:
+def test_an_invalid_registration_is_rejected_with_the_field(frontend: Any, fields: dict[str, Any], words: str) -> None:
     before = frontend.admin.nodes()
     answer = frontend.register(**fields)
     assert answer.status == 400, answer.body
@@ -201,7 +199,7 @@ def test_a_registration_that_makes_no_sense_is_refused_with_the_field(
 
 
 @pytest.mark.parametrize("name", ["nodes.x", "a b", "../../etc", "Ærø's box", "'; DROP TABLE nodes; '"])
-def test_a_name_may_hold_anything_because_it_never_becomes_part_of_a_subject(open_frontend: Any, name: str) -> None:
+def test_a_name_may_contain_anything_because_it_is_never_part_of_a_subject(open_frontend: Any, name: str) -> None:
     reply = open_frontend.register(name=name).json()
     assert reply["name"] == name
     node = open_frontend.admin.nodes()[name]
@@ -223,29 +221,29 @@ def test_an_agent_needs_no_address_and_is_judged_by_its_heartbeat_alone(open_fro
     open_frontend.admin.wait_for_status("agent-1", "offline")
 
 
-def test_a_worker_that_never_appears_on_the_bus_is_never_called_healthy(open_frontend: Any) -> None:
+def test_a_worker_that_never_appears_on_the_bus_is_never_healthy(open_frontend: Any) -> None:
     node_id = open_frontend.register(name="half").json()["id"]
     for _ in range(5):
         beat(open_frontend, node_id, "test-registration-token")
         assert open_frontend.admin.nodes()["half"]["status"] == "unhealthy"
 
 
-def test_the_audit_log_tells_nodes_by_name_also_when_they_are_gone(open_frontend: Any) -> None:
+def test_the_audit_log_names_nodes_also_after_they_are_removed(open_frontend: Any) -> None:
     node_id = open_frontend.register(**{**LOCALAI, "name": "short-lived"}).json()["id"]
     admin = open_frontend.admin
     assert admin.call("DELETE", f"/api/nodes/{node_id}").status in (200, 204)
     entries = [entry for entry in admin.call("GET", "/api/audit").json() if entry["subject"] == node_id]
     assert {"node.registered", "node.removed"} <= {entry["action"] for entry in entries}
     assert all(entry["names"] == {node_id: "short-lived"} for entry in entries)
-    told = run_cli("audit", environment=clean_environment(CORRAL_URL=open_frontend.url, CORRAL_API_KEY=admin.key))
-    assert f" short-lived ({node_id[:8]}) " in told.stdout, told
+    shown = run_cli("audit", environment=clean_environment(CORRAL_URL=open_frontend.url, CORRAL_API_KEY=admin.key))
+    assert f" short-lived ({node_id[:8]}) " in shown.stdout, shown
 
 
 def test_a_clock_that_is_off_is_a_condition_of_the_node(open_frontend: Any) -> None:
     joined = open_frontend.register(**{**LOCALAI, "name": "skewed", "corral": corral_claim()}).json()
     now_ms = int(time.time() * 1000)
     for off_s, kinds in ((0, []), (1200, ["clock_skew"]), (-1200, ["clock_skew"]), (30, [])):
-        told = {"instance": "one", "sent_at_ms": now_ms + off_s * 1000, "conditions": []}
-        assert beat(open_frontend, joined["id"], KEY, corral=told).status == 200
+        reported = {"instance": "one", "sent_at_ms": now_ms + off_s * 1000, "conditions": []}
+        assert beat(open_frontend, joined["id"], KEY, corral=reported).status == 200
         found = call("GET", f"{open_frontend.url}/api/nodes/{joined['id']}", key=open_frontend.admin.key).json()
         assert [condition["kind"] for condition in found["conditions"]] == kinds

@@ -1,4 +1,4 @@
-"""Another machine under a node's name: it waits for a person, and the node goes on unharmed (M3)."""
+"""Another machine under a node's name waits for an administrator, and the node is not affected (M3)."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def cli(frontend: Frontend, *words: str) -> Any:
     return run_cli(*words, "--url", frontend.url, "--data-dir", str(frontend.data))
 
 
-def test_a_wiped_worker_waits_until_an_administrator_says_that_it_replaces_the_old_one(
+def test_a_wiped_worker_waits_until_an_administrator_confirms_that_it_replaces_the_old_one(
     frontend: Frontend, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     directory = tmp_path_factory.mktemp("machine")
@@ -57,8 +57,8 @@ def test_a_wiped_worker_waits_until_an_administrator_says_that_it_replaces_the_o
         assert short in cli(frontend, "nodes", "list", "--json").stdout
         shown = cli(frontend, "nodes", "show", "phoenix").stdout
         made_at = claim["made_at"][:19].replace("T", " ")
-        for told in (f"nodes approve phoenix --claim {short}", f"nodes reject phoenix --claim {short}", made_at):
-            assert told in shown
+        for text in (f"nodes approve phoenix --claim {short}", f"nodes reject phoenix --claim {short}", made_at):
+            assert text in shown
         assert claim["http_address"] in shown
         assert "Another machine claims to be phoenix" in cli(frontend, "status").stdout
         plain = cli(frontend, "nodes", "approve", "phoenix")
@@ -85,11 +85,11 @@ def test_a_localai_worker_under_an_approved_name_from_elsewhere_gets_nothing(fro
     assert (thief.status, thief.json()["status"], thief.json().get("nats_jwt")) == (201, "pending", None)
     assert thief.json()["id"] != first["id"]
     for told_from, status in (("10.0.0.5", 200), ("10.0.0.66", 401)):
-        beat = call(
+        heartbeat = call(
             "POST", f"{frontend.url}/api/node/{first['id']}/heartbeat", key=TOKEN, body={},
             headers={"X-Forwarded-For": told_from},
         )  # fmt: skip
-        assert beat.status == status
+        assert heartbeat.status == status
     for verb in ("drain", "deregister"):
         answer = call(
             "POST", f"{frontend.url}/api/node/{first['id']}/{verb}", key=TOKEN, body={},
@@ -115,14 +115,14 @@ def test_a_localai_worker_under_an_approved_name_from_elsewhere_gets_nothing(fro
     ],
     ids=["loopback", "metadata", "path", "localhost"],
 )
-def test_an_address_that_is_not_the_machines_is_refused(frontend: Frontend, fields: dict[str, str]) -> None:
+def test_an_address_of_another_machine_is_rejected(frontend: Frontend, fields: dict[str, str]) -> None:
     answer = register(frontend, "10.0.0.77", name="ssrf", **fields)
     assert answer.status == 400
     assert "ssrf" not in frontend.admin.nodes()
 
 
 @pytest.mark.parametrize("claim", ["nope", "x" * 100, "", None, 7])
-def test_a_claim_nobody_made_is_refused(frontend: Frontend, claim: Any) -> None:
+def test_an_unknown_claim_is_rejected(frontend: Frontend, claim: Any) -> None:
     node = register(frontend, "10.0.0.9", name="plain").json()
     for verb in ("approve", "reject"):
         answer = frontend.admin.call("POST", f"/api/nodes/{node['id']}/{verb}", body={"claim": claim})
