@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from corral.bus.node_api import GrantedLeases
 from corral.core.errors import Unavailable
 from corral.core.processes.leases import NodeShare
 from corral.frontend.nodes.process_leases import KNOWN_FOR_S, LeaseGrants
@@ -45,8 +46,8 @@ async def test_leases_are_unknown_until_the_first_refresh_and_complete_afterward
     leases = LeaseGrants(store, lease_s=60.0, clock=Clock())
     assert leases.find("n") is None
     await leases.refresh()
-    assert leases.find("n") == ProcessGrant(leases_s={"a#0": 60.0}, revoked={"b#0": 3})
-    assert leases.find("another") == ProcessGrant(), "an empty table, which ends leases of before"
+    assert leases.find("n") == GrantedLeases(leases_s={"a#0": 60.0}, revoked={"b#0": 3})
+    assert leases.find("another") == GrantedLeases(), "an empty table, which ends leases of before"
 
 
 async def test_leases_are_read_again_only_when_the_version_changes() -> None:
@@ -57,7 +58,7 @@ async def test_leases_are_read_again_only_when_the_version_changes() -> None:
     assert store.reads == 1
     store.version, store.shares = 8, {}
     await leases.refresh()
-    assert leases.find("n") == ProcessGrant()
+    assert leases.find("n") == GrantedLeases()
 
 
 async def test_leases_become_unknown_when_the_store_is_unreachable_for_long() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from corral.store.serving.usage import UsageRow
+from corral.store.serving.usage import RETENTION_DAYS, UsageRow
 from corral.store.stores import Stores
 
 DAY_S = 86_400
@@ -44,7 +44,7 @@ def usage_routes(stores: Stores) -> APIRouter:
 
     @router.get("", response_model_exclude_unset=True)
     async def list_usage(
-        days: Annotated[int, Query(ge=1, le=KEPT_DAYS)] = 30,
+        days: Annotated[int, Query(ge=1, le=RETENTION_DAYS)] = 30,
         by: Annotated[list[UsageGroup], Query()] = [UsageGroup.KEY, UsageGroup.MODEL, UsageGroup.NODE],  # noqa: B006  FastAPI copies it
     ) -> list[UsageView]:
         """Shows answered requests and their tokens of the last `days` days, grouped by `by`, which may be repeated.
