@@ -125,7 +125,7 @@ _FAULT = {errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EACCES, errn
 
 
 class disk_errors:
-    """Turns what the filesystem says into the error that tells a person what would help."""
+    """Turns a filesystem error into an error that states what to do."""
 
     __slots__ = ("_doing",)
 
@@ -144,4 +144,4 @@ class disk_errors:
                 " `corral artifacts prune`, and try again."
             ) from error
         if error.errno in _FAULT:
-            raise DiskFault(f"The filesystem refused ({error.strerror}) while {self._doing}.") from error
+            raise DiskFault(f"The filesystem reported an error ({error.strerror}) while {self._doing}.") from error

@@ -1,4 +1,4 @@
-"""Which signatures a gallery asks for, and whether one of them vouches for an image."""
+"""The signatures that a gallery requires, and the check of an image's signatures against them."""
 
 import base64
 import binascii
@@ -10,7 +10,7 @@ import msgspec
 
 from corral.artifacts.digests import Digest, digest_of
 from corral.artifacts.errors import PolicyRefused
-from corral.formats import ed25519, p256
+from corral.formats import p256
 from corral.system.json import decode_json
 
 SUPPORTED = (
@@ -20,6 +20,7 @@ SUPPORTED = (
 _PEM_HEAD, _PEM_TAIL = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"
 _P256_INFO = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")
 _ED25519_INFO = bytes.fromhex("302a300506032b6570032100")
+_ED25519_BYTES = 32
 _PAYLOAD_TYPE = "cosign container image signature"
 
 
@@ -28,11 +29,11 @@ class SignaturePolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
     public_keys: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
-    """What else was asked for and cannot be checked here, such as keyless identities. It is refused, never ignored."""
+    """Requirements that cannot be checked, such as keyless identities. They are rejected, never ignored."""
 
 
 def read_policy(verification: Any) -> SignaturePolicy | None:
-    """From a gallery's `verification`. None when it asks for nothing."""
+    """The policy in a gallery's `verification`. None when it requires nothing."""
     if not verification:
         return None
     if not isinstance(verification, dict):
@@ -55,19 +56,19 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """The key as people compare it: SHA-256 of its DER form, which is also what `openssl pkey -pubin` shows."""
+        """SHA-256 of the key's DER form, as people compare keys."""
         return digest_of(self.der)
 
 
 def check_policy(policy: SignaturePolicy, who: str) -> list[PublicKey]:
-    """The policy's keys. Refuses a policy of which any part could not be kept."""
+    """The policy's keys. Rejects a policy that cannot be enforced completely."""
     if policy.unsupported:
         raise PolicyRefused(
-            f"{who} asks for signed images by {', '.join(policy.unsupported)}, which Corral cannot check, so none of"
-            f" them is installed. {SUPPORTED}; keyless ones (Fulcio, Rekor) are not supported."
+            f"{who} requires signatures by {', '.join(policy.unsupported)}, which Corral cannot check, so no"
+            f" image is installed. {SUPPORTED}; keyless signatures (Fulcio, Rekor) are not supported."
         )
     if not policy.public_keys:
-        raise PolicyRefused(f"{who} asks for signed images and names no key to check them with. {SUPPORTED}.")
+        raise PolicyRefused(f"{who} requires signed images but names no key. {SUPPORTED}.")
     return [_read_key(pem, who) for pem in policy.public_keys]
 
 
@@ -84,7 +85,7 @@ def _read_key(pem: str, who: str) -> PublicKey:
             return _ed25519_key(der)
     except (binascii.Error, ValueError) as error:
         raise PolicyRefused(f"{who} names a damaged key: {error}.") from error
-    raise PolicyRefused(f"{who} names a key of another kind. {SUPPORTED}.")
+    raise PolicyRefused(f"{who} names a key of an unsupported type. {SUPPORTED}.")
 
 
 def _p256_key(der: bytes) -> PublicKey:
@@ -100,8 +101,24 @@ def _p256_key(der: bytes) -> PublicKey:
 
 
 def _ed25519_key(der: bytes) -> PublicKey:
-    key = ed25519.read_key(der.removeprefix(_ED25519_INFO))
-    return PublicKey(der, lambda payload, signature: ed25519.is_signed_by(key, payload, signature))
+    # Few galleries require signatures, and libsodium takes a while to load.
+    from nacl.bindings import crypto_core_ed25519_is_valid_point
+    from nacl.exceptions import BadSignatureError
+    from nacl.signing import VerifyKey
+
+    raw = der.removeprefix(_ED25519_INFO)
+    if len(raw) != _ED25519_BYTES or not crypto_core_ed25519_is_valid_point(raw):
+        raise ValueError("it is not a valid Ed25519 point")
+    key = VerifyKey(raw)
+
+    def has_signed(payload: bytes, signature: bytes) -> bool:
+        try:
+            key.verify(payload, signature)
+        except (BadSignatureError, ValueError):
+            return False
+        return True
+
+    return PublicKey(der, has_signed)
 
 
 class _Image(msgspec.Struct, rename="kebab"):
@@ -118,7 +135,7 @@ class _Payload(msgspec.Struct):
 
 
 def pick_signer(payload: bytes, signature: str, digest: Digest, keys: list[PublicKey]) -> PublicKey | None:
-    """The key that signed this payload, if the payload speaks of the image `digest`."""
+    """The key that signed this payload, if the payload names the image `digest`."""
     try:
         raw = base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""A blob behind an HTTP address, continued by range."""
+"""A blob at an HTTP address, resumed by range requests."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,9 +41,9 @@ class HttpSource:
     outbound: Outbound
     url: str
     headers: Headers = _no_headers
-    """Asked anew for every request, because tokens and signatures expire during a long download."""
+    """Called for every request, because tokens and signatures expire during a long download."""
     validator: str = ""
-    """A strong entity tag: continue only the very file that was begun."""
+    """A strong entity tag: a download is resumed only if the file has not changed."""
 
     @property
     def label(self) -> str:
@@ -77,7 +77,7 @@ def _range_of(response: Response, wanted: int) -> tuple[int, int | None]:
     described, _, _ = response.headers.get("content-range", "").partition("/")
     start = described.removeprefix("bytes ").partition("-")[0].strip()
     if not start.isdigit() or int(start) > wanted:
-        raise SourceUnavailable(f"{urlsplit(response.url).hostname} answered another range than was asked for.")
+        raise SourceUnavailable(f"{urlsplit(response.url).hostname} returned another range than requested.")
     total = _total_of(response)
     if total is None and response.length is not None:
         total = int(start) + response.length

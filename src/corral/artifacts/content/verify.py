@@ -1,5 +1,5 @@
-"""Whether an installed version is still what was unpacked. It finds damage (a disk's, a careless script's); whoever
-may write here could also write the index, so it is no proof against forgery."""
+"""Checks an installed version against what was unpacked. It finds damage by disks and scripts. It does not detect
+forgery: whoever can write here can also write the index."""
 
 import errno
 import os
@@ -20,15 +20,15 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What a look at every file found."""
+    """The result of checking every file."""
 
     name: str
     digest: str
     files: int
     damaged: tuple[str, ...] = ()
-    """Each damaged path and what is wrong with it."""
+    """Each damaged path, with the problem."""
     unknown: str = ""
-    """Why nothing can be said of this version."""
+    """Why this version cannot be checked."""
 
     @property
     def sound(self) -> bool:
@@ -36,17 +36,17 @@ class Verified:
 
 
 def verify_version(version: InstalledVersion, layers: LayerStore, cancel: CancelToken) -> Verified:
-    """Reads every file of the version. Files that came later, such as compiled Python, are nobody's business."""
+    """Reads every file of the version. Files added later, such as compiled Python, are ignored."""
     metadata = version.metadata
     if version.made_by != "corral" or not metadata.layers:
         return Verified(
             name=version.name,
             digest=version.digest,
             files=0,
-            unknown="Corral did not unpack it, so nothing is known of it",
+            unknown="not installed by Corral, so it cannot be checked",
         )
     found = {key: layers.find(key) for key in metadata.layers}
-    gone = tuple(f"layer {key[:12]}: is gone, and with it the list of its files" for key in found if not found[key])
+    gone = tuple(f"layer {key[:12]}: is missing, and so is the list of its files" for key in found if not found[key])
     if gone:
         return Verified(name=version.name, digest=version.digest, files=0, damaged=gone)
     expected = planned_tree(layer.index() for layer in found.values() if layer is not None)
@@ -58,13 +58,13 @@ def verify_version(version: InstalledVersion, layers: LayerStore, cancel: Cancel
 
 
 def is_sound(layer: Layer, cancel: CancelToken) -> bool:
-    """Whether a stored layer may be linked into another version, down to the last byte."""
+    """Whether a stored layer is intact, checked byte by byte, and may be linked into another version."""
     own = (entry for entry in layer.index().entries if entry.kind in ("file", "symlink"))
     return next(_damage(layer.tree, own, cancel), None) is None
 
 
 def planned_tree(indexes: Iterable[LayerIndex]) -> Mapping[str, Entry]:
-    """Files and links of a version by path: the layers laid over one another, lowest first."""
+    """Files and links of a version by path, after applying its layers from the lowest up."""
     tree: dict[str, Entry] = {}
     directories: set[str] = set()
     for index in indexes:
@@ -108,7 +108,7 @@ def _damage(root: Path, expected: Iterable[Entry], cancel: CancelToken) -> Itera
             try:
                 problem = _problem(entry, parts[-1], stack.enter(parts[:-1], create=False), cancel)
             except FileNotFoundError:
-                problem = "is gone"
+                problem = "is missing"
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EIO):
                     raise
@@ -122,7 +122,7 @@ def _damage(root: Path, expected: Iterable[Entry], cancel: CancelToken) -> Itera
 
 def _problem(entry: Entry, name: str, parent: int, cancel: CancelToken) -> str:
     if entry.kind == "symlink":
-        return "" if os.readlink(name, dir_fd=parent) == entry.link else "leads elsewhere"
+        return "" if os.readlink(name, dir_fd=parent) == entry.link else "has another target"
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     try:
         status = os.fstat(descriptor)
@@ -134,4 +134,4 @@ def _problem(entry: Entry, name: str, parent: int, cancel: CancelToken) -> str:
             crc = fast_zlib.crc32(chunk, crc)
     finally:
         os.close(descriptor)
-    return "" if entry.crc in (None, crc) else "has other content"
+    return "" if entry.crc in (None, crc) else "has changed"

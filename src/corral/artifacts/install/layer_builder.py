@@ -1,4 +1,4 @@
-"""Turning one piece into an unpacked layer: fetch, hash, decompress and write, all at the same time."""
+"""Turns one piece into an unpacked layer: fetches, hashes, decompresses and writes at the same time."""
 
 import hashlib
 import os
@@ -30,7 +30,7 @@ OUTPUTS_AHEAD = 8  # unpacked, 256 KiB each
 
 
 def layer_key(piece: Piece) -> str | None:
-    """The name under which the unpacked piece is kept, or None when it is known only after the download."""
+    """The key of the unpacked layer, or None when it is known only after the download."""
     match piece:
         case TarPiece(diff_id=diff_id) if diff_id is not None:
             return hex_of(diff_id)
@@ -51,7 +51,7 @@ def layer_key(piece: Piece) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filler:
-    """Everything one artifact's layers share while they are unpacked."""
+    """The state that the layers of one artifact share while they are unpacked."""
 
     blobs: BlobStore
     budget: UnpackBudget
@@ -59,7 +59,7 @@ class Filler:
     meter: ProgressMeter
 
     def fill(self, piece: Piece, root: int) -> LayerIndex:
-        """Writes the piece below `root`. Returns only if its bytes were the promised ones."""
+        """Writes the piece below `root`. Raises unless its bytes match their digest."""
         tree = TreeWriter(root, self.budget, self.cancel)
         try:
             match piece:
@@ -83,7 +83,7 @@ class Filler:
                     self._member(path, name, tree)
                 case TreePiece(path=path, digest=digest, size=packed):
                     if copy_tree(path, tree, self.cancel, self.meter, self.budget.limits.depth) != digest:
-                        raise DigestMismatch(f"{path} changed while it was copied; nothing of it was kept.")
+                        raise DigestMismatch(f"{path} changed while it was copied; the copy was discarded.")
                 case _:
                     assert_never(piece)
             return LayerIndex(entries=tree.finish(), packed_bytes=packed, unpacked_bytes=tree.bytes_written)
@@ -118,11 +118,9 @@ class Filler:
             if piece.blob.digest is not None and self.blobs.find(piece.blob.digest):
                 raise
             self.blobs.fetch(piece.blob, self.cancel, self.meter)
-            raise DigestMismatch(f"{piece.blob.name} was damaged on the way; it has been fetched again.") from None
+            raise DigestMismatch(f"{piece.blob.name} was damaged; it has been fetched again.") from None
         if piece.diff_id is not None and found != piece.diff_id:
-            raise UnsafeArchive(
-                f"{piece.blob.name} unpacks to {found}, not to the {piece.diff_id} its config promises."
-            )
+            raise UnsafeArchive(f"{piece.blob.name} unpacks to {found} instead of {piece.diff_id} in its config.")
         return guard.packed
 
     def _untar(self, piece: TarPiece, tree: TreeWriter, guard: RatioGuard) -> Digest:

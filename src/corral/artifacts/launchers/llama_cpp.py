@@ -1,7 +1,7 @@
-"""Starts llama.cpp's own HTTP server, which the `xllamacpp` package carries as a library.
+"""Starts llama.cpp's own HTTP server, which the `xllamacpp` package contains as a library.
 
-The token that callers must present comes from the environment, because an argument list is readable by everybody on
-the machine. It is taken out of the environment before the engine starts.
+The token that clients must send comes from the environment, because every user of the machine can read an argument
+list. It is removed from the environment before the engine starts.
 """
 
 import argparse
@@ -28,10 +28,10 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--gpu-layers", type=int, default=None)
     parser.add_argument("--mmproj", default="")
-    parser.add_argument("--draft-model", default="", help="a small model that guesses what the large one will say")
-    parser.add_argument("--lora-adapter", default="", help="one; or several, with commas or as a JSON list")
+    parser.add_argument("--draft-model", default="", help="a small model for speculative decoding")
+    parser.add_argument("--lora-adapter", default="", help="one path; or several, with commas or as a JSON list")
     parser.add_argument("--lora-scale", type=float, default=1.0)
-    parser.add_argument("--lora-scales", default="", help="one for each adapter, with commas between them")
+    parser.add_argument("--lora-scales", default="", help="one for each adapter, separated by commas")
     parser.add_argument("--chat-template", default="")
     parser.add_argument("--embeddings", action="store_true")
     parser.add_argument("--pooling", choices=("mean", "cls", "last", "rank"), default="mean")
@@ -77,7 +77,7 @@ def build_parameters(xllamacpp: Any, options: argparse.Namespace, token: str) ->
 
 
 def read_adapters(options: argparse.Namespace) -> list[tuple[str, float]]:
-    """A path with a comma in it comes in a JSON list."""
+    """Paths and scales of the adapters. A path that contains a comma has to be in a JSON list."""
     given = options.lora_adapter
     paths = json.loads(given) if given.startswith("[") else given.split(",")
     scales = [float(scale) for scale in options.lora_scales.split(",")] if options.lora_scales else []
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> None:
         signal.signal(number, lambda *_: stop.set())
     xllamacpp = importlib.import_module("xllamacpp")
     server = xllamacpp.Server(build_parameters(xllamacpp, options, token))
-    sys.stdout.write(f"llama-cpp listens at {server.listening_address}\n")
+    sys.stdout.write(f"llama-cpp listens on {server.listening_address}\n")
     sys.stdout.flush()
     stop.wait()
     # The library joins its threads only after open requests end; a stop is asked for when none is wanted any more.

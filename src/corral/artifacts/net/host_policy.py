@@ -1,5 +1,5 @@
-"""Which hosts may be spoken to. The name is judged before, the address at connect, so that a name which changes
-its address in between gains nothing."""
+"""Which hosts may be contacted. The name is checked before the request and the address when connecting, so a name that
+changes its address in between gains nothing."""
 
 import ipaddress
 import re
@@ -31,7 +31,7 @@ _NUMERIC_LABEL = re.compile(r"(0x[0-9a-f]*|[0-9]+)\Z", re.IGNORECASE)
 
 
 def embedded_address(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one merely wraps: mapped, 6to4 and NAT64 forms lead to the same machine."""
+    """The IPv4 address inside an IPv6 address: mapped, 6to4 and NAT64 forms reach the same machine."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -43,7 +43,7 @@ def embedded_address(address: Address) -> Address:
 
 
 def refusal_of(address: Address) -> str | None:
-    """Why this address is not a public one, or None."""
+    """Why this address is not public, or None."""
     for candidate in {address, embedded_address(address)}:
         for network, why in _REFUSED.items():
             # A mapped address lies in ::/96's neighbourhood only by notation, so versions are compared first.
@@ -70,7 +70,7 @@ def _names(host: str, port: int) -> set[str]:
 
 
 def check_address(policy: NetworkPolicy, host: str, port: int, address: str) -> str | None:
-    """Why `host` may not be spoken to at `address`, or None. Asked for every connection, at connect."""
+    """Why `host` must not be contacted at `address`, or None. Called for every connection."""
     if _names(host, port) & policy.trusted_hosts:
         return None
     parsed = ipaddress.ip_address(address.partition("%")[0])
@@ -82,23 +82,23 @@ def check_address(policy: NetworkPolicy, host: str, port: int, address: str) -> 
     why = refusal_of(parsed)
     if why is None:
         return None
-    return f"{host} is {why}" if host == address else f"{host} lies at {address}, which is {why}"
+    return f"{host} is {why}" if host == address else f"{host} has the address {address}, which is {why}"
 
 
 def check_url(policy: NetworkPolicy, url: str) -> SplitResult:
-    """Scheme, host and notation. Raises before any name is looked up."""
+    """Checks scheme, host and notation. Raises before any name is looked up."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
         raise BadReference(f"{url[:200]!r} is not an address: {error}.") from error
     if any(ord(character) < 0x21 or ord(character) == 0x7F for character in url):
-        raise BadReference("An address may hold no blanks or control characters.")
+        raise BadReference("An address must not contain blanks or control characters.")
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https"):
-        raise PolicyRefused(f"Scheme {parts.scheme!r} is not fetched; only https, and http where it is allowed.")
+        raise PolicyRefused(f"Scheme {parts.scheme!r} is not supported; use https, or http where it is allowed.")
     if not host:
-        raise BadReference(f"{url[:200]!r} names no host.")
+        raise BadReference(f"{url[:200]!r} has no host.")
     if parts.username is not None or parts.password is not None:
         raise BadReference("Credentials in an address end up in logs; put them into the settings instead.")
     _check_notation(host)
@@ -106,14 +106,14 @@ def check_url(policy: NetworkPolicy, url: str) -> SplitResult:
         allowed = is_loopback(host) or bool(_names(host, port or 80) & policy.plain_http_hosts)
         if not allowed:
             raise PolicyRefused(
-                f"{host} would be spoken to without TLS. Use https, or list the host in the setting plain_http_hosts"
+                f"{host} would be contacted without TLS. Use https, or list the host in the setting plain_http_hosts"
                 " (`corral artifacts` has --plain-http)."
             )
     return parts
 
 
 def _check_notation(host: str) -> None:
-    """Refuses `2130706433`, `0x7f.1` and `127.1`: only an attack writes an address so."""
+    """Rejects `2130706433`, `0x7f.1` and `127.1`: only attacks write addresses like this."""
     if ":" in host:
         ipaddress.ip_address(host.partition("%")[0])
         return

@@ -1,4 +1,4 @@
-"""OCI images and indexes: which manifest, which layers, and proof that they are the ones the digest names."""
+"""OCI images and indexes: picks the manifest and the layers, and checks that they match the digest."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class OciPlatform(msgspec.Struct, frozen=True):
 
 
 class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
-    """`urls` is left out on purpose: a manifest may not send us to other hosts."""
+    """`urls` is left out on purpose: a manifest must not redirect to other hosts."""
 
     media_type: str
     digest: str
@@ -86,13 +86,13 @@ class Config(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """How one repository is read: a registry, a layout on disk, or a saved archive."""
+    """Read access to one repository: a registry, a layout on disk, or a saved archive."""
 
     name: str
     read_manifest: Callable[[Digest], tuple[bytes, str]]
     """Content and media type of a manifest by digest."""
     read_small: Callable[[Digest, int], bytes]
-    """A small blob, such as a config, of at most so many bytes."""
+    """A small blob, such as a config, with a size limit."""
     sources: Callable[[Digest], tuple[BlobSource, ...]]
 
 
@@ -109,7 +109,7 @@ def resolve_image(
     """The pieces of the image `digest` for `platform`. Only manifests and the config are read, never a layer."""
     manifest, _ = _platform_manifest(repository, digest, platform)
     if len(manifest.layers) > MAX_LAYERS:
-        raise UnsafeArchive(f"{repository.name} has {len(manifest.layers)} layers; at most {MAX_LAYERS} are taken.")
+        raise UnsafeArchive(f"{repository.name} has {len(manifest.layers)} layers; the limit is {MAX_LAYERS}.")
     if manifest.config.media_type in _CONFIG_TYPES and not ollama:
         pieces = _image_pieces(repository, manifest, platform)
     else:
@@ -126,7 +126,7 @@ def _platform_manifest(
         raise UnsafeArchive(f"The index of {repository.name} is nested more than {MAX_NESTING} deep.")
     content, media_type = repository.read_manifest(digest)
     if digest_of(content) != digest:
-        raise DigestMismatch(f"{repository.name} answered {digest} with other content.")
+        raise DigestMismatch(f"{repository.name} returned other content for {digest}.")
     kind = _document_type(content, media_type)
     if kind in INDEX_TYPES:
         index = _decode(ImageIndex, content, "image index")
@@ -134,14 +134,14 @@ def _platform_manifest(
         return _platform_manifest(repository, parse_digest(chosen.digest), platform, depth + 1)
     if kind in MANIFEST_TYPES:
         return _decode(ImageManifest, content, "image manifest"), digest
-    raise UnsafeArchive(f"{repository.name} offers a manifest of the unknown type {kind[:100]!r}.")
+    raise UnsafeArchive(f"{repository.name} has a manifest of the unknown type {kind[:100]!r}.")
 
 
 def read_platforms(repository: Repository, digest: Digest) -> tuple[str, ...] | None:
-    """Where the image runs, `os/architecture` each; None when it does not say."""
+    """The platforms of the image as `os/architecture`; None when unknown."""
     content, media_type = repository.read_manifest(digest)
     if digest_of(content) != digest:
-        raise DigestMismatch(f"{repository.name} answered {digest} with other content.")
+        raise DigestMismatch(f"{repository.name} returned other content for {digest}.")
     kind = _document_type(content, media_type)
     if kind in INDEX_TYPES:
         offered = [
@@ -163,7 +163,7 @@ class _Typed(msgspec.Struct, rename="camel"):
 
 
 def _document_type(content: bytes, header: str) -> str:
-    """What the document says of itself; the header only where it says nothing."""
+    """The media type in the document; the header's only if the document has none."""
     typed = _decode(_Typed, content, "image manifest")
     if typed.media_type:
         return typed.media_type
@@ -197,7 +197,7 @@ def _image_pieces(repository: Repository, manifest: ImageManifest, platform: Oci
     digest = parse_digest(manifest.config.digest)
     content = repository.read_small(digest, MANIFEST_BYTES)
     if digest_of(content) != digest or len(content) != manifest.config.size:
-        raise DigestMismatch(f"The config of {repository.name} is not the promised {digest}.")
+        raise DigestMismatch(f"The config of {repository.name} does not have the digest {digest}.")
     config = _decode(Config, content, "image config")
     if config.os and (config.os, config.architecture) != (platform.os, platform.architecture):
         raise NoPlatformFits(f"{repository.name} is built for {config.os}/{config.architecture}, not for {platform}.")
@@ -214,7 +214,7 @@ def _image_pieces(repository: Repository, manifest: ImageManifest, platform: Oci
 
 
 def _file_pieces(repository: Repository, manifest: ImageManifest, *, ollama: bool) -> tuple[Piece, ...]:
-    """An artifact that is no image: each layer is a file, named by its title annotation."""
+    """An artifact that is not an image: each layer is a file, named by its title annotation."""
     pieces: list[Piece] = []
     for layer in manifest.layers:
         if ollama:
@@ -228,7 +228,7 @@ def _file_pieces(repository: Repository, manifest: ImageManifest, *, ollama: boo
             )
         pieces.append(FilePiece(blob=_blob(repository, layer), path=title))
     if not pieces:
-        raise UnsafeArchive(f"{repository.name} holds no files.")
+        raise UnsafeArchive(f"{repository.name} contains no files.")
     return tuple(pieces)
 
 

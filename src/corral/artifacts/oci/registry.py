@@ -1,4 +1,4 @@
-"""Speaking with a registry: tags to digests, tokens, mirrors. Credentials go to their own registry only."""
+"""Registry access: tags to digests, tokens, mirrors. Credentials are sent to their own registry only."""
 
 import base64
 import re
@@ -45,7 +45,7 @@ class _DockerConfig(msgspec.Struct):
 
 
 def read_docker_logins(path: Path) -> dict[str, RegistryLogin]:
-    """The logins that `docker login` left, by registry host. Credential helpers are other programs and not run."""
+    """The logins stored by `docker login`, by registry host. Credential helpers are other programs and are not run."""
     try:
         config = decode_json(path.read_bytes(), _DockerConfig)
     except FileNotFoundError:
@@ -61,9 +61,7 @@ def read_docker_logins(path: Path) -> dict[str, RegistryLogin]:
             try:
                 username, _, password = base64.b64decode(entry.auth).decode().partition(":")
             except ValueError as error:
-                raise PolicyRefused(
-                    f"{path}: the login for {server} cannot be read. Log in there once more."
-                ) from error
+                raise PolicyRefused(f"{path}: the login for {server} cannot be read. Log in there again.") from error
             logins[host] = RegistryLogin(username=username, password=password)
         elif entry.identitytoken:
             logins[host] = RegistryLogin(token=entry.identitytoken)
@@ -72,7 +70,7 @@ def read_docker_logins(path: Path) -> dict[str, RegistryLogin]:
 
 @dataclass(slots=True)
 class OciRegistry:
-    """One registry host and what is known about logging in to it."""
+    """One registry host and how to log in to it."""
 
     outbound: Outbound
     host: str
@@ -100,7 +98,7 @@ class OciRegistry:
         method: str = "GET",
         limit: int = MANIFEST_BYTES,
     ) -> tuple[Response, bytes]:
-        """A small document. A first 401 is answered by logging in once."""
+        """A small document. A first 401 leads to one login."""
         url = f"{self.base_url}/{repository}/{path}"
         for logged_in in (False, True):
             headers = dict(self.headers(repository))
@@ -120,7 +118,7 @@ class OciRegistry:
                 break
             self._log_in(repository, response.headers.get("www-authenticate", ""), cancel)
         raise SourceRejected(
-            f"{self.host} refuses to show {repository}; it wants a login that may read it.", status=401
+            f"{self.host} denies access to {repository}. Configure a login that may read it.", status=401
         )
 
     def _log_in(self, repository: str, challenge: str, cancel: CancelToken) -> None:
@@ -132,7 +130,9 @@ class OciRegistry:
             case "bearer" if "realm" in facts:
                 value = f"Bearer {self._fetch_token(repository, facts, cancel)}"
             case _:
-                raise SourceRejected(f"{self.host} wants a login for {repository}, and none is set.", status=401)
+                raise SourceRejected(
+                    f"{self.host} requires a login for {repository}, and none is configured.", status=401
+                )
         with self._lock:
             self._tokens[repository] = value
 
@@ -151,10 +151,10 @@ class OciRegistry:
         try:
             answer = decode_json(body, _Token)
         except msgspec.DecodeError as error:
-            raise SourceUnavailable(f"{urlsplit(realm).hostname} answered a login with something else.") from error
+            raise SourceUnavailable(f"{urlsplit(realm).hostname} sent an invalid response to a login.") from error
         token = answer.token or answer.access_token
         if not token:
-            raise SourceRejected(f"{urlsplit(realm).hostname} gave no token for {repository}.", status=401)
+            raise SourceRejected(f"{urlsplit(realm).hostname} sent no token for {repository}.", status=401)
         return token
 
     def _may_have_password(self, realm: str) -> bool:
@@ -195,11 +195,11 @@ class Registries:
             return self._known[host]
 
     def ordered(self, host: str) -> list[OciRegistry]:
-        """The mirrors an operator set, then the registry itself."""
+        """The configured mirrors, then the registry itself."""
         return [self.registry(mirror) for mirror in (*self._mirrors.get(host, ()), host)]
 
     def pin(self, image: OciImage, cancel: CancelToken) -> Digest:
-        """The digest a tag points at, asked once. From here on only the digest is used."""
+        """The digest a tag points at. Afterwards only the digest is used."""
         if image.digest is not None:
             return image.digest
         _, digest = self._manifest(image, quote(image.tag or "latest"), cancel)
@@ -214,13 +214,14 @@ class Registries:
                 problems.append(error)
                 continue
             if response.status != 200:
-                problems.append(SourceRejected(f"{registry.host} answered {response.status}.", status=response.status))
+                problems.append(SourceRejected(f"{registry.host} returned {response.status}.", status=response.status))
                 continue
             return (body, response.headers.get("content-type", "")), digest_of(body)
         raise problems[-1]
 
     def read_tagged(self, image: OciImage, tag: str, cancel: CancelToken) -> bytes:
-        """The manifest under another tag of the image's repository. Its content proves itself, or nothing does."""
+        """The manifest under another tag of the image's repository. It is not verified by a digest; its signature has
+        to be checked."""
         (content, _), _ = self._manifest(image, quote(tag), cancel)
         return content
 
@@ -238,7 +239,7 @@ class Registries:
                     return registry.get(image.repository, f"blobs/{digest}", cancel, limit=limit)[1]
                 except (SourceRejected, SourceUnavailable, PolicyRefused) as error:
                     problem = error
-            raise problem or SourceRejected(f"Nobody has {digest}.", status=404)
+            raise problem or SourceRejected(f"No registry has {digest}.", status=404)
 
         def sources(digest: Digest) -> tuple[BlobSource, ...]:
             return tuple(RegistrySource(registry, image.repository, digest) for registry in registries)
@@ -248,7 +249,7 @@ class Registries:
 
 @dataclass(frozen=True, slots=True)
 class RegistrySource:
-    """A blob of one repository. Tokens expire during a long download, so a 401 logs in anew and asks again."""
+    """A blob of one repository. Tokens expire during a long download, so a 401 leads to a new login and a retry."""
 
     registry: OciRegistry
     repository: str

@@ -1,4 +1,5 @@
-"""How much one artifact may unpack to. Shared by all its layers, so that many small bombs are one large one."""
+"""Limits on the unpacked size of one artifact. All layers share one budget, so that many small archive bombs count as
+one."""
 
 import threading
 
@@ -19,17 +20,17 @@ class UnpackBudget:
         self._members = 0
 
     def member(self, size: int) -> None:
-        """Asked before a member is written: what its header claims must fit, so that a lie costs nothing."""
+        """Called before a member is written. The size in its header must fit, so that a false size costs nothing."""
         with self._lock:
             self._members += 1
             self._bytes += size
         if self._members > self.limits.members:
             raise BudgetExceeded(f"The archive has more than {self.limits.members} members.")
         if size > self.limits.file_bytes:
-            raise BudgetExceeded(f"A member claims {size} bytes; at most {self.limits.file_bytes} are unpacked.")
+            raise BudgetExceeded(f"A member has {size} bytes; the limit is {self.limits.file_bytes}.")
         if self._bytes > self._most_bytes:
             if self._by_disk:
-                raise DiskFull(f"It unpacks to more than the {self._most_bytes} bytes that the disk has room for.")
+                raise DiskFull(f"It unpacks to more than the {self._most_bytes} bytes that are free on the disk.")
             raise BudgetExceeded(
                 f"The archive unpacks to more than the {self._most_bytes} bytes one artifact may have."
             )
@@ -40,7 +41,7 @@ class UnpackBudget:
 
 
 class RatioGuard:
-    """Compares what goes into one decompressor with what comes out."""
+    """Compares the input of one decompressor with its output."""
 
     def __init__(self, budget: UnpackBudget) -> None:
         self._limits = budget.limits

@@ -1,4 +1,4 @@
-"""Reading a tar stream: ustar, pax and GNU long names, and nothing that a layer does not need."""
+"""Reads a tar stream: ustar, pax and GNU long names, and nothing that a layer does not need."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -59,12 +59,12 @@ class ChunkReader:
             pass
 
     def skip_padding(self, size: int) -> None:
-        """What fills a member's last block. Some writers leave it out at the very end."""
+        """Skips the padding of a member's last block. Some writers leave it out at the very end."""
         if padding := -size % BLOCK:
             self.take(padding)
 
     def drain(self) -> None:
-        """Reads on to the end: the digest covers the padding too."""
+        """Reads to the end, because the digest covers the padding too."""
         self._view = memoryview(b"")
         for _ in self._chunks:
             pass
@@ -72,7 +72,7 @@ class ChunkReader:
 
 @dataclass(slots=True)
 class _Extension:
-    """What pax and GNU headers say about the member after them."""
+    """What pax and GNU headers state about the next member."""
 
     path: bytes | None = None
     linkpath: bytes | None = None
@@ -81,7 +81,7 @@ class _Extension:
 
 
 def unpack_tar(chunks: Iterable[bytes], tree: TreeWriter, *, depth: int, whiteouts: bool) -> None:
-    """Writes a tar stream into `tree`. With `whiteouts`, `.wh.` names are noted as deletions, as in image layers."""
+    """Writes a tar stream into `tree`. With `whiteouts`, `.wh.` names are recorded as deletions, as in image layers."""
     reader, names = ChunkReader(chunks), MemberNames(depth)
     extension, members = _Extension(), 0
     while header := reader.take(BLOCK):
@@ -159,7 +159,7 @@ def _whiteout(parts: Parts, tree: TreeWriter) -> None:
     if hidden.startswith(_WHITEOUT):
         return  # bookkeeping of AUFS, which the image format tells readers to leave alone
     if hidden in ("", ".", ".."):
-        raise UnsafeArchive(f"Whiteout {'/'.join(parts)[:120]!a} names no file of its directory.")
+        raise UnsafeArchive(f"Whiteout {'/'.join(parts)[:120]!a} names no file in its directory.")
     tree.note("whiteout", (*parts[:-1], hidden))
 
 
@@ -239,14 +239,14 @@ def _decimal(raw: bytes) -> int:
 
 
 def _number(raw: bytes) -> int:
-    """Octal text, or GNU's binary form for what octal cannot hold."""
+    """Octal text, or GNU's binary form for larger numbers."""
     if raw[0] & 0x80:
         if raw[0] != 0x80:
-            raise UnsafeArchive("A header holds a negative number.")
+            raise UnsafeArchive("A header contains a negative number.")
         return int.from_bytes(raw[1:], "big")
     digits = raw.split(b"\0", 1)[0].strip()
     if digits.strip(b"01234567"):  # `int` would also take a sign, a prefix and underscores
-        raise UnsafeArchive("A header holds something that is not a number.")
+        raise UnsafeArchive("A header contains something that is not a number.")
     return int(digits, 8) if digits else 0
 
 
