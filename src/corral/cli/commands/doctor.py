@@ -185,13 +185,13 @@ def _check_isolation(directory: Path) -> Finding:
 
 def _check_leftovers(directory: Path) -> list[Finding]:
     """Backends that serve on without a worker: of this directory, and of the worker of an `up` in it."""
-    from corral.worker.processes.orphans import find_leftovers, tell_leftovers
+    from corral.worker.processes.orphans import describe_orphans, find_orphans
 
     found = []
     for place in (directory, directory / "worker"):
-        left = find_leftovers(place / "run") if not disk.is_held(place, "worker") else []
+        left = find_orphans(place / "run") if not disk.is_held(place, "worker") else []
         if left:
-            text = f"{tell_leftovers(one.key for one in left)} of {place} serve on without a worker"
+            text = f"{describe_orphans(one.key for one in left)} of {place} serve on without a worker"
             advice = f"start that worker again, or end them: {command(f'worker stop-backends --data-dir {place}')}"
             found.append(Finding("backends", "warning", text, advice))
     return found
