@@ -296,9 +296,8 @@ def test_an_interrupted_wait_leaves_the_operation_running(fleet: OperationFleet,
     assert waiting.returncode == 130, output
     assert f"The operation continues. Follow it: corral ops watch {job}" in output
     assert fleet.statuses(job) == {"one": "downloading"}
-    shown = wait_until(
-        lambda: "downloading" in (output := shell.run("ops", "show", job)) and output or None, what="it is downloading"
-    )
+    wait_until(lambda: "downloading" in shell.run("ops", "show", job) or None, what="it is downloading")
+    shown = shell.run("ops", "show", job)
     assert "of 3.8 MiB" in shown
     shell.run("ops", "cancel", job)
     fleet.wait_for_operation(job, "cancelled")
