@@ -76,7 +76,7 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     shown = shell.run("backends", "available", "echo")
     assert "Says it again." in shown
     assert "one" in shown
-    assert "it fits a node that is default" in shown
+    assert "fits this node (default)" in shown
 
     told = shell.run("backends", "install", "echo")
     assert "one: done" in told
@@ -157,7 +157,7 @@ def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: OperationFl
     for words in (["upgrades"], ["upgrade", "--all"]):
         told = shell.run("backends", *words)
         assert "All backends are up to date" not in told
-        assert f"mine: cannot be checked on one: neither its gallery nor {source} tells" in told
+        assert f"mine: cannot be checked on one: neither its gallery nor {source} names" in told
         assert "`corral backends upgrade mine` installs the version available now" in told
 
 
@@ -296,9 +296,9 @@ def test_an_interrupted_wait_leaves_the_operation_running(fleet: OperationFleet,
     assert waiting.returncode == 130, output
     assert f"The operation continues. Follow it: corral ops watch {job}" in output
     assert fleet.statuses(job) == {"one": "downloading"}
-    limited = shell.run("ops", "show", job)
-    assert "downloading" in limited
-    assert "of 3.8 MiB" in limited
+    wait_until(lambda: "downloading" in shell.run("ops", "show", job) or None, what="it is downloading")
+    shown = shell.run("ops", "show", job)
+    assert "of 3.8 MiB" in shown
     shell.run("ops", "cancel", job)
     fleet.wait_for_operation(job, "cancelled")
     assert "install large: cancelled" in shell.run("ops", "watch", job, code=1)
