@@ -11,6 +11,7 @@ from corral.controller.loads.context import LoadContext
 from corral.controller.loads.localai_staging import StagingMirrors
 from corral.controller.loads.on_named_node import NamedLoads
 from corral.controller.loads.run import LoadRun
+from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
 from corral.core.models.load_plan import backend_of
 from corral.core.nodes.node import Node, NodeStatus
@@ -21,11 +22,11 @@ from corral.core.replicas.routing import RouteSnapshot
 from corral.store.engine.database import StoreConflict
 from corral.store.serving.load_job_rows import LoadJob
 from corral.store.serving.load_jobs import LoadPatience
-from corral.system.loops import keep_running, wait_or_timeout
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
-LOOK_EVERY_S = 1.0
+CLAIM_EVERY_S = 1.0
 AT_ONCE = 64
 WATCH_EVERY_S = 0.5
 ROUNDS = 3
@@ -37,13 +38,11 @@ PASSING = (Unavailable, OutcomeUnknown, StoreConflict)
 class LoadRunner:
     """Claims jobs that are due and carries each out in a task of its own."""
 
-    def __init__(self, owner: str, tools: LoadContext) -> None:
-        self._owner, self._tools = owner, tools
+    def __init__(self, runtime: ReconcileRuntime, tools: LoadContext) -> None:
+        self.loop = Reconciler("loads", self._claim, runtime, every_s=CLAIM_EVERY_S)
+        self._owner, self._tools = runtime.holder, tools
         self._runs: dict[str, LoadRun] = {}
-        self._poked = asyncio.Event()
-
-    def notify(self) -> None:
-        self._poked.set()
+        self._tasks: asyncio.TaskGroup
 
     def loads(self, model: str) -> bool:
         """Whether this frontend is at it."""
@@ -59,18 +58,17 @@ class LoadRunner:
             run.hear(progress)
 
     async def run(self) -> None:
-        """A claim that fails is made again; the loads that run go on."""
-        async with asyncio.TaskGroup() as tasks:
-            await keep_running("claims of loads", lambda: self._claim(tasks))
+        """Running loads continue when a claim fails."""
+        async with asyncio.TaskGroup() as self._tasks:
+            await self.loop.run()
 
-    async def _claim(self, tasks: asyncio.TaskGroup) -> None:
-        while True:
-            room = AT_ONCE - len(self._runs)
-            if room > 0:
-                for job in await self._tools.stores.load_claims.claim(self._owner, lease_s=LEASE_S, most=room):
-                    run = self._runs[job.id] = LoadRun(job, self._tools)
-                    tasks.create_task(self._carry_out(job, run), name=f"load {job.model}")
-            await wait_or_timeout(self._poked, within_s=LOOK_EVERY_S)
+    async def _claim(self, _run: ReconcileRun) -> None:
+        free = AT_ONCE - len(self._runs)
+        if free <= 0:
+            return
+        for job in await self._tools.stores.load_claims.claim(self._owner, lease_s=LEASE_S, most=free):
+            run = self._runs[job.id] = LoadRun(job, self._tools)
+            self._tasks.create_task(self._carry_out(job, run), name=f"load {job.model}")
 
     async def _carry_out(self, job: LoadJob, run: LoadRun) -> None:
         try:
@@ -82,7 +80,7 @@ class LoadRunner:
         finally:
             if self._runs.get(job.id) is run:
                 del self._runs[job.id]
-            self._poked.set()
+            self.loop.notify()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +146,7 @@ class LoadCoordinator:
         named = NamedLoads(stores=stores, needs=self._tools.needs, traffic=self._tools.traffic, ids=self._tools.ids)
         model = await stores.models.read(name)
         progress = await named.step(model, node)
-        self._runner.notify()
+        self._runner.loop.notify()
         give_up_s = self._tools.clock.monotonic_s() + within_s
         while progress is not None and (left_s := give_up_s - self._tools.clock.monotonic_s()) > 0:
             await asyncio.sleep(min(WATCH_EVERY_S, left_s))
@@ -236,7 +234,7 @@ class LoadCoordinator:
             if not asked.active:
                 return Settled(cause=asked.last_error)
             jobs = [asked]
-            self._runner.notify()
+            self._runner.loop.notify()
         deleted = await self._deleted(model, jobs)
         if deleted is not None:
             return Settled(cause=deleted)

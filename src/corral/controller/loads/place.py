@@ -12,7 +12,7 @@ from corral.core.errors import Conflict, Fenced, NotFound, Unavailable
 from corral.core.nodes.node import Node, NodeStatus
 from corral.core.replicas.capacity import device_class
 from corral.core.replicas.load_backoff import cause_of
-from corral.core.replicas.load_jobs import LoadState, retry_delay_s
+from corral.core.replicas.load_jobs import LOAD_RETRIES, LoadState
 from corral.core.replicas.placement import Decision, Need, Waiting, place, place_instead
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.store.engine.database import StoreConflict
@@ -167,7 +167,7 @@ class PlaceReplica:
 
     async def _wait(self, decision: Decision, why: str) -> None:
         job = self._job
-        delay_s = retry_delay_s(job.attempts + 1, draw=self._tools.ids.draw())
+        delay_s = LOAD_RETRIES.delay_s(job.attempts + 1, self._tools.ids.draw())
         log.info("load.waits", model=job.model, why=why, again_in_s=delay_s)
         claims = self._tools.stores.load_claims
         await written(job.model, lambda: claims.wait(job, decision, why, again_in_s=delay_s))

@@ -14,7 +14,7 @@ from corral.controller.loads.stage import StageWeights
 from corral.controller.loads.start import StartReplica
 from corral.core.errors import Conflict, CorralError, Fenced, NotFound, Unavailable
 from corral.core.models.load_plan import plan_weights
-from corral.core.replicas.load_jobs import LEASE_S, RENEW_S, retry_delay_s
+from corral.core.replicas.load_jobs import LEASE_S, LOAD_RETRIES, RENEW_S
 from corral.core.replicas.replica import ReplicaState
 from corral.store.engine.database import StoreConflict
 from corral.store.serving.load_job_rows import LoadJob
@@ -191,7 +191,7 @@ class LoadRun:
 
     async def _fail(self, error: CorralError, *, started: bool) -> None:
         job = self._job
-        delay_s = retry_delay_s(job.attempts + 1, draw=self._tools.ids.draw())
+        delay_s = LOAD_RETRIES.delay_s(job.attempts + 1, self._tools.ids.draw())
         log.warning(
             "load.failed", model=job.model, node=self._headway.progress.node, error=str(error), again_in_s=delay_s
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from corral.core.causes import brief_cause
-from corral.core.replicas.load_jobs import retry_delay_s
+from corral.core.replicas.load_jobs import LOAD_RETRIES
 
 IN_A_ROW = 3
 """So many machines in a row may be unlucky; after that it is likely to be the model, and the next one waits."""
@@ -41,7 +41,7 @@ def clock_words(at_ms: int) -> str:
 
 def cooldown_s(attempts: int, failures_here: int, *, draw: float) -> float:
     """Longer with every failure of this load, wherever it was, and of this machine, whichever load it was."""
-    return retry_delay_s(max(attempts, failures_here), draw=draw)
+    return LOAD_RETRIES.delay_s(max(attempts, failures_here), draw)
 
 
 def cause_of(setbacks: Iterable[LoadBackoff]) -> str:

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from corral.core.backoff import Backoff
 from corral.core.replicas.fair_queue import FairQueue
 from corral.core.replicas.load_balancing import pick_by_hint, pick_two
 from corral.core.replicas.routing import OPENAI, ModelRoute, RouteReplica
 from corral.frontend.gateway.metrics import TargetMeters
 from corral.frontend.gateway.upstream.calls import Link
 
-AVOID_S = 1.0
-AVOID_MOST_S = 15.0
+AVOIDED = Backoff(base_s=1.0, cap_s=15.0)
+"""How long a replica that failed gets no requests."""
 
 
 class Endpoint:
@@ -60,7 +61,7 @@ class Endpoint:
         """Avoided for a while, at least for `for_s`. Many requests that fail at once are one failure."""
         if self.avoid_until_s <= now_s:
             self._failures += 1
-            self.avoid_until_s = now_s + min(AVOID_MOST_S, AVOID_S * 2.0 ** min(self._failures - 1, 8))
+            self.avoid_until_s = now_s + AVOIDED.delay_s(self._failures)
         self.avoid_until_s = max(self.avoid_until_s, now_s + for_s)
 
     def has_room(self, now_s: float) -> bool:

@@ -17,6 +17,7 @@ from corral.bus.node_api import (
     RegisterReply,
     RegisterRequest,
 )
+from corral.core.backoff import Backoff
 from corral.core.errors import Conflict, CorralError, InvalidInput, Unauthenticated
 from corral.settings.roles import WorkerSettings
 from corral.system import Clock, Ids
@@ -26,8 +27,7 @@ from corral.worker.membership.frontend_client import FrontendBusy
 
 log = structlog.get_logger()
 
-FIRST_RETRY_S = 0.1
-LONGEST_RETRY_S = 15.0
+JOIN_RETRIES = Backoff(base_s=0.1, cap_s=15.0, jitter=0.5)
 PENDING_POLL_S = 2.0
 # A machine that was wiped comes back under the name of the one it was; that one counts as there for half a minute.
 NAME_TAKEN_FOR_S = 75.0
@@ -157,8 +157,7 @@ class Membership:
     def _wait_s(self, failures: int, *, pending: bool) -> float:
         if pending:
             return PENDING_POLL_S
-        longest = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(failures, 10))
-        return longest * (0.5 + 0.5 * self._ids.draw())
+        return JOIN_RETRIES.delay_s(failures + 1, self._ids.draw())
 
     async def _register(self) -> Member:
         token = self._token
