@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.backoff import restart_delay_s
+from corral.core.backoff import PROCESS_RESTARTS
 from corral.core.durations import format_age, format_duration, parse_duration_s
 from corral.core.errors import InvalidInput
 from corral.core.sizes import format_bytes, parse_budget_bytes
@@ -71,4 +71,4 @@ def test_format_bytes(count: int, text: str) -> None:
 
 @given(failures=st.integers(-3, 10_000), draw=st.floats(0, 1))
 def test_a_restart_is_never_at_once_and_never_later_than_the_cap(failures: int, draw: float) -> None:
-    assert 0.25 <= restart_delay_s(failures, draw=draw) <= 30.0
+    assert 0.25 <= PROCESS_RESTARTS.delay_s(failures, draw) <= 30.0

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import psutil
 
-from corral.core.replicas.load_jobs import RETRY_BASE_S
+from corral.core.replicas.load_jobs import LOAD_RETRIES
 from corral.worker.processes.tree import find_marked
 from harness.engine import give_engine
 from harness.fleet_worker import end_marked
@@ -186,7 +186,7 @@ class Haste:
 
     def __init__(self) -> None:
         # Whoever waits for a load looks each half second.
-        self._due_s = time.monotonic() + RETRY_BASE_S / 2 - 1.0
+        self._due_s = time.monotonic() + LOAD_RETRIES.base_s / 2 - 1.0
 
     def check(self, admin: Admin, model: str) -> None:
         """It was not tried again before that."""

@@ -82,5 +82,6 @@ def run_virtually(seed: int, work: Coroutine[Any, Any, T]) -> T:
         left = asyncio.all_tasks(loop)
         for task in sorted(left, key=hash):
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*sorted(left, key=hash), return_exceptions=True))
+        if left:
+            loop.run_until_complete(asyncio.gather(*sorted(left, key=hash), return_exceptions=True))
         loop.close()

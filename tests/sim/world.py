@@ -21,6 +21,7 @@ from corral.core.replicas.scaling import ScalingPace, Scheduling
 from corral.store.stores import Stores
 from corral.system.loops import keep_running
 from corral.telemetry.metrics import MetricRegistry
+from harness.reconcile import make_runtime
 from sim.checkers import Checkers
 from sim.machines import DIGEST, Worker
 from sim.ports import HostBus, HostDatabase, SimClock, SimDatabase, SimIds, find_handlers
@@ -68,7 +69,9 @@ class Frontend:
         self.stores = world.make_stores(HostDatabase(world, f"{name} {run}"))
         self.bus = HostBus(world, f"{name} {run}")
         ids = SimIds(f"{world.seed}:{name}:{run}")
+        runtime = make_runtime(self.stores, name, clock=world.clock, ids=ids)
         self._reports = Reports(
+            runtime,
             bus=self.bus,
             observed=self.stores.observed,
             nodes=self.stores.nodes,
@@ -76,9 +79,8 @@ class Frontend:
             clock=world.clock,
         )
         self._health = HealthController(
-            holder=name,
-            verdicts=self.stores.health,
-            leases=self.stores.leases,
+            runtime,
+            store=self.stores.health,
             bus=self.bus,
             limits=Limits(),
             every_s=5.0,
@@ -87,7 +89,7 @@ class Frontend:
             also=_nothing,
         )
         self.replication = Replication(
-            holder=name,
+            runtime,
             stores=self.stores,
             bus=self.bus,
             builds=Builds(),
@@ -97,7 +99,7 @@ class Frontend:
             stager=None,
             shared_models=False,
             ask_report=self._reports.ask,
-            hint=self._changed,
+            notify_others=self._changed,
             pace=ScalingPace(),
             orphan_grace_s=20.0,
             clock=world.clock,
@@ -111,17 +113,17 @@ class Frontend:
         self.world.hint()
 
     def notify(self) -> None:
-        self._health.notify()
-        self._reports.notify()
+        self._health.loop.notify()
+        self._reports.silent_nodes.notify()
         self.replication.notify()
 
     async def start(self) -> None:
         await self._reports.start()
         await self.replication.start()
         loops = {
-            "health": self._health.run,
-            "observations": self._reports.run,
-            "silent nodes": self._reports.look,
+            "health": self._health.loop.run,
+            "reports": self._reports.run,
+            "silent_nodes": self._reports.silent_nodes.run,
             **self.replication.loops,
         }
         loop = asyncio.get_running_loop()

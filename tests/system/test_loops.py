@@ -6,18 +6,32 @@ from itertools import pairwise
 import pytest
 
 from corral.core.errors import Unavailable
-from corral.system.loops import LONGEST_AWAY_S, LONGEST_CRASHED_S, keep_running, restart_delay_s
+from corral.system.loops import FailureStreak, keep_running
 from harness.waiting import wait_until_async
 
 
 @pytest.mark.parametrize(
-    ("transient", "longest_s"), [pytest.param(True, LONGEST_AWAY_S), pytest.param(False, LONGEST_CRASHED_S)]
+    ("error", "longest_s"),
+    [
+        pytest.param(Unavailable("the store restarts"), 2.0, id="an-error-that-passes"),
+        pytest.param(ZeroDivisionError(), 30.0, id="a-crash"),
+    ],
 )
-def test_the_first_restart_comes_at_once_and_later_ones_within_a_bound(transient: bool, longest_s: float) -> None:
-    delays = [restart_delay_s(failures, transient=transient) for failures in range(1, 40)]
+def test_the_first_restart_comes_at_once_and_later_ones_within_a_bound(error: Exception, longest_s: float) -> None:
+    streak = FailureStreak("test")
+    delays = [streak.note(error) for _ in range(1, 40)]
     assert delays[0] <= 0.1
     assert all(earlier <= later for earlier, later in pairwise(delays))
     assert delays[-1] == longest_s
+    streak.end()
+    assert streak.note(error) == delays[0], "a success ends the streak"
+
+
+def test_an_outage_is_logged_ever_more_seldom(capsys: pytest.CaptureFixture[str]) -> None:
+    streak = FailureStreak("test")
+    for _ in range(100):
+        streak.note(Unavailable("the store restarts"))
+    assert capsys.readouterr().out.count("loop.failed") == 7  # the 1st, 2nd, 4th ... 64th
 
 
 async def test_a_loop_that_failed_once_runs_again_within_half_a_second() -> None:

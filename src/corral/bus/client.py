@@ -24,6 +24,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from corral.bus.credentials import KeyPair
+from corral.core.backoff import Backoff
 from corral.core.errors import (
     CorralError,
     Forbidden,
@@ -49,6 +50,8 @@ CONFIRM_AGAIN_S = 1.0
 PING_EVERY_S = 8.0
 PINGS_OUTSTANDING = 2
 RECONNECT_WAIT_S = 0.25
+REOPEN = Backoff(base_s=0.25, cap_s=10.0)
+"""After the server has closed the connection for good, which nats-py does not undo."""
 IN_TURN_AT_ONCE = 32
 FAILURES_LOGGED = TokenBucket(capacity=10, per_s=1 / 6)
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
@@ -271,7 +274,7 @@ class Bus:
                     log.info("bus.reconnected")
                     await self._notify()
                     break
-                await asyncio.sleep(min(10.0, 0.25 * 2.0 ** min(attempt, 6)))
+                await asyncio.sleep(REOPEN.delay_s(attempt + 1))
 
     async def renew(self) -> None:
         """Reconnects with the current credential, before the old one expires."""

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import structlog
 
-from corral.core.backoff import restart_delay_s
+from corral.core.backoff import Backoff
 from corral.core.errors import Conflict, NotFound, Unavailable
 from corral.system.clock import Clock
 from corral.system.http_call import HttpAnswer, NoAnswer, NoConnection, open_http
@@ -30,6 +30,8 @@ STALL_S = 60.0
 ATTEMPTS = 5
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
+
+RETRIES = Backoff(base_s=0.2, cap_s=5.0, jitter=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +277,7 @@ class S3Bucket:
     async def _pause(self, failures: int, problem: str, *, attempts: int = ATTEMPTS) -> None:
         if failures >= attempts:
             raise Unavailable(f"{self.address} failed {failures} times in a row: {problem}")
-        await asyncio.sleep(restart_delay_s(failures, draw=self._ids.draw(), base_s=0.2, cap_s=5.0))
+        await asyncio.sleep(RETRIES.delay_s(failures, self._ids.draw()))
 
     def _parse(self, answer: HttpAnswer) -> ElementTree.Element:
         try:

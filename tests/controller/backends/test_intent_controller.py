@@ -14,7 +14,8 @@ from corral.bus.subjects import node_subject
 from corral.controller.backends.attempts import AttemptLimits
 from corral.controller.backends.intent_controller import IntentReconciler
 from corral.controller.backends.peers import BlobPeers
-from corral.controller.backends.progress import LiveProgress
+from corral.controller.backends.progress import SAVE_EVERY_S, LiveProgress
+from corral.controller.loop import Reconciler
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.smoke_test import SmokeTest, VersionRollout
@@ -28,6 +29,7 @@ from corral.system import SystemClock, SystemIds
 from corral.telemetry.metrics import MetricRegistry
 from harness.databases import kind, rig
 from harness.fleet_store import admission, healthy
+from harness.reconcile import make_runtime
 from harness.waiting import wait_until_async
 
 __all__ = ["kind", "rig"]
@@ -105,7 +107,8 @@ async def controlling(
 ) -> AsyncIterator[IntentReconciler]:
     clock = SystemClock()
     refused = RefusedMessages(stores.nodes, clock, MetricRegistry())
-    reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
+    runtime = make_runtime(stores)
+    reports = Reports(runtime, bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
     progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
     await reports.start()
     await progress.start()
@@ -114,6 +117,7 @@ async def controlling(
         return
 
     controller = IntentReconciler(
+        runtime,
         intents=intents or stores.intents,
         bus=bus,
         reports=reports,
@@ -129,11 +133,12 @@ async def controlling(
     )
 
     async def notify() -> None:
-        controller.notify()
+        controller.loop.notify()
 
     reports.on_change(notify)
     reports.listen(controller.hear)
-    running = [asyncio.ensure_future(work()) for work in (reports.run, progress.run, controller.run)]
+    saving = Reconciler("progress", progress.reconcile, runtime, every_s=SAVE_EVERY_S)
+    running = [asyncio.ensure_future(work()) for work in (reports.run, saving.run, controller.run)]
     try:
         yield controller
     finally:
@@ -247,7 +252,7 @@ async def test_a_cancel_that_overtakes_its_command_is_repeated(stores: Stores, c
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await until(stores, job, "downloading")
         await stores.operations.cancel(job, actor="me")
-        controller.notify()
+        controller.loop.notify()
         await until(stores, job, "cancelled", within_s=20)
     assert worker.verbs() == ["backend.install", "corral.cancel", "corral.cancel"]
 

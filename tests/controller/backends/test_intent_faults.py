@@ -119,7 +119,7 @@ async def test_a_frontend_that_lost_its_claim_leaves_its_successors_work_alone(
 
 
 async def _let_go(controller: IntentReconciler) -> bool:
-    controller.notify()
+    controller.loop.notify()
     return not controller.holds_any
 
 
@@ -162,7 +162,7 @@ async def test_a_cancel_is_repeated_until_the_worker_has_replied(
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await until(stores, job, "running_on_worker")
         await stores.operations.cancel(job, actor="me")
-        controller.notify()
+        controller.loop.notify()
         ended = await finished(stores, job)
     assert (ended.state.value, only(ended).status.value) == ("cancelled", "cancelled")
     assert worker.verbs().count("corral.cancel") >= 4, "lost twice, heard once, and then nothing was running"
@@ -184,7 +184,7 @@ async def test_what_the_worker_had_finished_before_the_cancel_is_shown_as_done(
         slow.go.set()
         await wait_until_async(lambda: _has(worker), what="the worker is done, and has told nobody")
         await stores.operations.cancel(job, actor="me")
-        controller.notify()
+        controller.loop.notify()
         ended = await finished(stores, job)
     assert (ended.state.value, only(ended).status.value) == ("completed", "success")
 
@@ -206,7 +206,7 @@ async def test_a_node_that_was_offline_when_its_intent_was_cancelled_is_told_whe
         await until(stores, job, "running_on_worker")
         rig.run_sql("UPDATE nodes SET presence = 'gone'")
         await stores.operations.cancel(job, actor="me")  # nobody listens for a cancel yet
-        controller.notify()
+        controller.loop.notify()
         ended = await finished(stores, job)
         assert ended.state.value == "cancelled"
         assert "told when it is back" in only(ended).error
@@ -411,7 +411,7 @@ async def test_a_result_that_nobody_waits_for_any_more_stops_no_other(
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await asyncio.wait_for(intents.begun.wait(), 20)
         await asyncio.to_thread(rig.run_sql, "UPDATE intents SET lease_until = 0, due_at = 0")
-        controller.notify()
+        controller.loop.notify()
         await wait_until_async(lambda: _count(worker, "backend.install", 2), what="the intent is given anew")
         intents.go.set()
         assert (await finished(stores, job)).state.value == "completed"
@@ -556,7 +556,7 @@ async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_do
         ).id
         await until(stores, job, "running_on_worker")
         await stores.operations.cancel(job, actor="me")
-        controller.notify()
+        controller.loop.notify()
         await wait_until_async(lambda: _count(worker, "corral.cancel", 2), what="the worker is told")
         assert (await stores.operations.read_one(job)).finished_at is None, "it is not over"
         go.set()

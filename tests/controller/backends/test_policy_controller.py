@@ -21,6 +21,7 @@ from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
 from harness.databases import Rig
 from harness.fleet_store import admission, healthy
+from harness.reconcile import make_runtime
 from harness.waiting import until, wait_until_async
 from store.backends.test_intents import claim, end
 
@@ -36,7 +37,7 @@ async def keeping(stores: Stores, registry: Registry) -> AsyncIterator[None]:
     ids, resolver = SystemIds(), Resolver(Galleries(), registry, stores.resolved_builds)
     fleet = Fleet(stores=stores, resolver=resolver, ids=ids, on_change=nothing)
     desired = PolicyReconciler(
-        holder="fe",
+        make_runtime(stores),
         stores=stores,
         fleet=fleet,
         resolver=resolver,

@@ -10,6 +10,7 @@ from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import InstallProgress, ProgressExtras, encode
 from corral.bus.subjects import progress_subject
 from corral.controller.backends.progress import OPERATIONS_MOST, LiveProgress, publish_progress
+from corral.controller.loop import Reconciler
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus
 from corral.core.backends.progress import overlay
@@ -19,6 +20,7 @@ from corral.core.transfer import TransferProgress
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from corral.telemetry.metrics import MetricRegistry
+from harness.reconcile import make_runtime
 from harness.waiting import wait_until_async
 
 
@@ -107,7 +109,7 @@ async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(st
     """Whether the first frontend's word comes before or after the end of the run is cleared away."""
     link, store = Link(), Kept()
     refused = RefusedMessages(stores.nodes, SystemClock(), MetricRegistry())
-    live = LiveProgress(bus=link, store=store, refused=refused, clock=SystemClock(), save_every_s=0.02)
+    live = LiveProgress(bus=link, store=store, refused=refused, clock=SystemClock())
     await live.start()
     node = NodeId("a")
     live.follow("op", node)
@@ -115,7 +117,8 @@ async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(st
         await link.hear(message("a", sequence=sequence, last=sequence == 12))
     await live.save()
     assert store.node.sequence == 12
-    running = asyncio.create_task(live.run())
+    saving = Reconciler("progress", live.reconcile, make_runtime(stores), every_s=0.02)
+    running = asyncio.create_task(saving.run())
 
     async def is_cleared() -> bool:
         return live.of("op").get(node) is None

@@ -17,6 +17,7 @@ from corral.store.engine.retrying import MOST_CONFLICTS, RetryingDatabase
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from harness.databases import Rig
+from harness.reconcile import make_runtime
 from harness.waiting import wait_until_async
 from sim.world import Builds, NoPeers, NoTraffic
 from store.serving.test_replicas import IDS, TINY, add_nodes, loaded, make_node, reserve
@@ -77,9 +78,10 @@ async def _no_report(_node: str) -> object:
 
 @pytest.fixture
 async def replication(faulty: Faulty, connect: Connect) -> Replication:
+    stores = Stores(faulty, IDS)
     return Replication(
-        holder="f1",
-        stores=Stores(faulty, IDS),
+        make_runtime(stores, "f1"),
+        stores=stores,
         bus=await connect(),
         builds=Builds(),
         peers=NoPeers(),
@@ -88,7 +90,7 @@ async def replication(faulty: Faulty, connect: Connect) -> Replication:
         stager=None,
         shared_models=False,
         ask_report=_no_report,  # type: ignore[arg-type]
-        hint=_nothing,
+        notify_others=_nothing,
         pace=ScalingPace(),
         orphan_grace_s=20.0,
         clock=SystemClock(),
@@ -164,7 +166,7 @@ async def test_claims_that_fail_end_no_load_that_runs(replication: Replication, 
     revision = (await stores.models.save(TINY, "ann")).revision
     running = asyncio.create_task(replication.runner.run())
     await stores.load_jobs.ask("tiny", revision, cause="a request", ids=IDS)
-    replication.runner.notify()
+    replication.runner.loop.notify()
 
     async def placed() -> bool:
         return bool(await stores.replicas.read_of_model("tiny"))
@@ -173,10 +175,10 @@ async def test_claims_that_fail_end_no_load_that_runs(replication: Replication, 
     [task] = [one for one in asyncio.all_tasks() if one.get_name() == "load tiny"]
     failed = faulty.failed
     faulty.writes_fail = [AWAY, RuntimeError("nobody thought of this"), OutcomeUnknown("lost")]
-    replication.runner.notify()
+    replication.runner.loop.notify()
 
     async def all_failed() -> bool:
-        replication.runner.notify()
+        replication.runner.loop.notify()
         return faulty.failed == failed + 3
 
     await wait_until_async(all_failed, what="claims have failed")
@@ -224,7 +226,7 @@ async def begin_to_fetch(replication: Replication, stores: Stores, fetching: Fet
     await add_nodes(stores, make_node("a", key_hash="k"))
     revision = (await stores.models.save(TINY, "ann")).revision
     await stores.load_jobs.ask("tiny", revision, cause="a request", ids=IDS)
-    replication.runner.notify()
+    replication.runner.loop.notify()
     await asyncio.wait_for(fetching.asked.wait(), 20)
 
 

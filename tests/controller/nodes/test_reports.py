@@ -1,7 +1,7 @@
 """Reports of nodes on a real bus, written to both databases."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -21,13 +21,14 @@ from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, REPORT, REPORT_NOW
 from corral.controller.nodes.refused_messages import SENDERS_MOST, RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.core.errors import InvalidInput, NoResponders
-from corral.core.nodes.node import NodeClaim, NodeId, NodeType
+from corral.core.nodes.node import NodeClaim, NodeType
 from corral.core.nodes.observed import Observation
-from corral.store.backends.observed import RecordedReports
+from corral.store.backends.observed import ObservedStore, RecordedReports
 from corral.store.nodes.registration import Registered
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from corral.telemetry.metrics import MetricRegistry
+from harness.reconcile import make_runtime
 from harness.waiting import until
 
 NODE = "node-1"
@@ -58,7 +59,14 @@ async def taking_in(
     stores: Stores, bus: Bus, registry: MetricRegistry | None = None
 ) -> AsyncIterator[tuple[Reports, Heard]]:
     refused = RefusedMessages(stores.nodes, SystemClock(), registry or MetricRegistry())
-    reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=SystemClock())
+    reports = Reports(
+        make_runtime(stores),
+        bus=bus,
+        observed=stores.observed,
+        nodes=stores.nodes,
+        refused=refused,
+        clock=SystemClock(),
+    )
     heard = Heard()
     reports.listen(heard)
     await reports.start()
@@ -185,21 +193,19 @@ async def test_a_report_that_cannot_be_read_stops_no_other_and_is_counted(
         await until(counted, "they are counted against their sender")
 
 
-class Picky:
+class Picky(ObservedStore):
     """A store that refuses whatever has this node among it, as it does what its columns cannot hold."""
 
     def __init__(self, stores: Stores, poisoned: str) -> None:
-        self._observed, self._poisoned = stores.observed, poisoned
+        super().__init__(stores.database)
+        self._poisoned = poisoned
         self.tried: list[int] = []
 
     async def record(self, observations: Sequence[Observation]) -> RecordedReports:
         self.tried.append(len(observations))
         if any(observation.node_id == self._poisoned for observation in observations):
             raise InvalidInput("a value does not fit into the store")
-        return await self._observed.record(observations)
-
-    async def read_ages_s(self) -> Mapping[NodeId, tuple[int, float]]:
-        return await self._observed.read_ages_s()
+        return await super().record(observations)
 
 
 async def test_a_report_the_store_refuses_is_dropped_alone_and_never_put_back(stores: Stores, connect: Connect) -> None:
@@ -207,7 +213,7 @@ async def test_a_report_the_store_refuses_is_dropped_alone_and_never_put_back(st
     clock, registry = SystemClock(), MetricRegistry()
     refused = RefusedMessages(stores.nodes, clock, registry)
     picky = Picky(stores, OTHER)
-    reports = Reports(bus=bus, observed=picky, nodes=stores.nodes, refused=refused, clock=clock)
+    reports = Reports(make_runtime(stores), bus=bus, observed=picky, nodes=stores.nodes, refused=refused, clock=clock)
     heard = Heard()
     reports.listen(heard)
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from corral.controller.replicas.rollout import LOOK_EVERY_S, ReplicaRollout, SharedSnapshot
+from corral.controller.replicas.rollout import READ_EVERY_S, ReplicaRollout, SharedSnapshot
 from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange
 from corral.core.errors import Fenced, TimedOut, Unavailable
@@ -377,7 +377,7 @@ async def test_a_switch_whose_load_is_under_way_has_not_failed(stores: Stores, m
 
 
 async def test_a_phase_that_lasts_is_told_again(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.controller.replicas.rollout.TELL_AGAIN_S", 0.1)
+    monkeypatch.setattr("corral.controller.replicas.rollout.REPORT_AGAIN_S", 0.1)
     await serve_on(stores, "a")
     words = Words()
     switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
@@ -400,13 +400,13 @@ async def test_a_thousand_switches_cost_no_more_reads_than_one() -> None:
 
     async def wait(node: str) -> None:
         for _ in range(3):
-            view = await shared.look(node)
+            view = await shared.read(node)
             assert node in view.replicas
 
     began_s = SystemClock().monotonic_s()
     await asyncio.gather(*(wait(f"n{number}") for number in range(1000)))
     assert sum(reads) == 3000
-    assert len(reads) <= (SystemClock().monotonic_s() - began_s) / LOOK_EVERY_S + 1
+    assert len(reads) <= (SystemClock().monotonic_s() - began_s) / READ_EVERY_S + 1
 
 
 async def test_a_read_that_fails_fails_for_those_who_wait_for_it_alone() -> None:
@@ -418,9 +418,9 @@ async def test_a_read_that_fails_fails_for_those_who_wait_for_it_alone() -> None
         return RolloutView(replicas={node: [] for node in nodes})
 
     shared = SharedSnapshot(read, SystemClock())
-    found = await asyncio.gather(shared.look("a"), shared.look("b"), return_exceptions=True)
+    found = await asyncio.gather(shared.read("a"), shared.read("b"), return_exceptions=True)
     assert [type(one) for one in found] == [Unavailable, Unavailable]
-    assert "a" in (await shared.look("a")).replicas
+    assert "a" in (await shared.read("a")).replicas
 
 
 async def test_one_read_shows_every_node_what_is_its_own(stores: Stores) -> None:

@@ -23,7 +23,6 @@ from corral.core.backends.intents import (
     Verb,
     find_missing,
     plan_next,
-    retry_delay_s,
     with_last_error,
 )
 from corral.core.backends.operations import NodeProgressStatus, status_after
@@ -128,7 +127,7 @@ def test_plan_next(outcome: AttemptOutcome, attempts: int, expected: NextStep, s
 
 @given(st.integers(1, 100), st.floats(0, 1))
 def test_a_wait_is_never_nothing_and_never_longer_than_the_longest(attempt: int, draw: float) -> None:
-    assert LIMITS.base_s / 2 <= retry_delay_s(attempt, draw=draw, limits=LIMITS) <= LIMITS.cap_s
+    assert LIMITS.base_s / 2 <= LIMITS.backoff.delay_s(attempt, draw) <= LIMITS.cap_s
 
 
 NEW, OLD = "sha256:new", "sha256:old"
@@ -248,7 +247,7 @@ def test_whether_a_person_named_the_version(spec: dict[str, Any], exact: bool) -
     ],
 )
 def test_retry_delay(attempt: int, draw: float, delay_s: float) -> None:
-    assert retry_delay_s(attempt, draw=draw, limits=LIMITS) == delay_s
+    assert LIMITS.backoff.delay_s(attempt, draw) == delay_s
 
 
 @pytest.mark.parametrize(
@@ -458,7 +457,7 @@ def test_a_report_of_other_backends_proves_nothing() -> None:
 
 @given(st.floats(0, 1), st.integers(1, 40))
 def test_delays_never_shrink_from_one_attempt_to_the_next(draw: float, attempt: int) -> None:
-    now, later = (retry_delay_s(number, draw=draw, limits=LIMITS) for number in (attempt, attempt + 1))
+    now, later = (LIMITS.backoff.delay_s(number, draw) for number in (attempt, attempt + 1))
     assert later >= now
 
 

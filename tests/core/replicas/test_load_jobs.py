@@ -4,13 +4,12 @@ import pytest
 
 from corral.core.replicas.load_jobs import (
     GIB,
-    RETRY_CAP_S,
+    LOAD_RETRIES,
     LoadProgress,
     LoadState,
     load_stall_s,
     loading_object,
     retry_after_s,
-    retry_delay_s,
     stall_window_s,
 )
 
@@ -25,11 +24,11 @@ def test_the_window_of_a_load_grows_with_its_weights() -> None:
 
 
 def test_a_failing_load_is_tried_less_and_less_often() -> None:
-    delays = [retry_delay_s(attempt, draw=1.0) for attempt in range(1, 12)]
+    delays = [LOAD_RETRIES.delay_s(attempt) for attempt in range(1, 12)]
     assert delays == sorted(delays)
     assert delays[0] == 5
-    assert delays[-1] == RETRY_CAP_S
-    assert retry_delay_s(3, draw=0.0) == delays[2] / 2
+    assert delays[-1] == 300
+    assert LOAD_RETRIES.delay_s(3, 0.0) == delays[2] / 2
 
 
 @pytest.mark.parametrize(

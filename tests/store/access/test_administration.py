@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from corral.controller.nodes.audit_retention import AuditKeeper
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.node import NodeStatus
 from corral.store.access.api_keys import Scope, hash_secret
@@ -252,18 +251,6 @@ async def test_old_entries_of_the_audit_log_are_forgotten(rig: Rig, stores: Stor
     rig.run_sql("UPDATE audit_events SET at = at - 7200000 WHERE subject <> '2'")
     assert await stores.events.trim(keep_s=3600, most=100, at_once=10) == 2
     assert [event.subject for event in await stores.events.read_latest(limit=100)] == ["2"]
-
-
-async def test_two_frontends_trim_the_same_log_at_once(rig: Rig, stores: Stores) -> None:
-    await _fill_audit(stores, 40)
-    other = Stores(await rig.open())
-    keepers = [
-        AuditKeeper(holder=name, events=view.events, leases=view.leases, keep_s=3600, most=10)
-        for name, view in (("a", stores), ("b", other))
-    ]
-    trimmed = await asyncio.gather(*(keeper.trim() for keeper in keepers))
-    assert sum(trimmed) == 30
-    assert len(await stores.events.read_latest(limit=100)) == 10
 
 
 async def test_the_audit_log_is_read_from_a_time_on(rig: Rig, stores: Stores) -> None:

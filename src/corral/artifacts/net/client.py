@@ -21,6 +21,7 @@ from corral.artifacts.errors import (
 from corral.artifacts.net.connection import BandwidthCap, CheckedConnection, Watch
 from corral.artifacts.net.host_policy import check_url, origin_of
 from corral.artifacts.settings import NetworkPolicy, TransferLimits
+from corral.core.backoff import Backoff
 from corral.system import Clock, Ids
 
 Result = TypeVar("Result")
@@ -160,8 +161,8 @@ class Outbound:
                 raise error
             cancel.wait(error.retry_after_s)
             return
-        limits = self._limits
-        cancel.wait(self._ids.draw() * min(limits.retry_cap_s, limits.retry_base_s * 2.0 ** min(attempt, 16)))
+        retries = Backoff(base_s=self._limits.retry_base_s, cap_s=self._limits.retry_cap_s, jitter=1.0)
+        cancel.wait(retries.delay_s(attempt + 1, self._ids.draw()))
 
     def _exchange(
         self, method: str, url: str, headers: Mapping[str, str], cancel: CancelToken

@@ -16,7 +16,7 @@ from corral.cli.client.api import command_on
 from corral.cli.client.last_run import LastRun, describe_changes, read_last_run, write_last_run
 from corral.cli.client.settings_flags import read_settings, settings_options
 from corral.cli.program_name import command
-from corral.core.backoff import restart_delay_s
+from corral.core.backoff import PROCESS_RESTARTS
 from corral.core.errors import CorralError, InvalidSetting
 from corral.core.sizes import format_bytes
 from corral.roles.frontend.exposure import check_exposure, local_url, public_url
@@ -160,7 +160,7 @@ class Up:
                 raise ComponentFailed(f"the {component.name} cannot start:\n{component.child.read_log_tail()}")
             lasted_s = self._clock.monotonic_s() - started_s
             failures = 1 if lasted_s > STEADY_AFTER_S else failures + 1
-            delay_s = restart_delay_s(failures, draw=self._ids.draw())
+            delay_s = PROCESS_RESTARTS.delay_s(failures, self._ids.draw())
             how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
             say(f"The {component.name} {how}; restarting in {delay_s:.1f} s. Log: {component.log_path}")
             last = component.child.read_log_tail(1).strip()

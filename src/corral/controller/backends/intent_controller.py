@@ -20,6 +20,7 @@ from corral.controller.backends.attempts import (
 )
 from corral.controller.backends.progress import LiveProgress
 from corral.controller.loads.ports import PeerBook
+from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.smoke_test import VersionRollout
 from corral.core.backends.intents import (
@@ -36,12 +37,11 @@ from corral.core.errors import CorralError
 from corral.store.backends.intents import IntentClaim, IntentStore, Result, Stop
 from corral.store.nodes.health import HealthStore
 from corral.system import Ids
-from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
-LOOK_EVERY_S = 2.0
-LOOK_AT_MOST_EVERY_S = 0.02
+EVERY_S = 2.0
+MIN_SPACING_S = 0.02
 LOOK_BACK_AT_MOST_EVERY_S = 0.1
 """At running intents: whether they were cancelled, or a report shows them as applied."""
 LEASE_S = 15.0
@@ -61,6 +61,7 @@ Attempt = Callable[[RunningAttempt, Callable[[], None]], Awaitable[AttemptOutcom
 class IntentReconciler:
     def __init__(
         self,
+        runtime: ReconcileRuntime,
         *,
         intents: IntentStore,
         bus: Bus,
@@ -73,6 +74,7 @@ class IntentReconciler:
         ids: Ids,
         on_change: Callable[[], Awaitable[None]],
     ) -> None:
+        self.loop = Reconciler("intents", self._reconcile, runtime, every_s=EVERY_S, min_spacing_s=MIN_SPACING_S)
         self._store, self._bus, self._progress, self._health = intents, bus, progress, health
         self._limits, self._ids, self._on_change = limits, ids, on_change
         self._attempts = Attempts(bus=bus, reports=reports, replicas=replicas, peers=peers, limits=limits)
@@ -84,16 +86,11 @@ class IntentReconciler:
         """By node: the last applied generation for each backend, from its newest report."""
         self._stopping: set[str] = set()
         """Ended intents whose workers are being told to stop."""
-        self._poked = asyncio.Event()
+        self._tasks: asyncio.TaskGroup
         self._results: list[Pending] = []
         self._have_results = asyncio.Event()
         self._finish_s = 0.0
         self._look_back_s = 0.0
-        self._owes_look_back = False
-
-    def notify(self) -> None:
-        """Wakes the loop: an intent may be due or cancelled."""
-        self._poked.set()
 
     @property
     def holds_any(self) -> bool:
@@ -114,10 +111,10 @@ class IntentReconciler:
     async def run(self) -> None:
         """Cancelling it ends all attempts here; their claims expire and another frontend takes over."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._write_results(), name="intents:results")
-                tasks.create_task(self._renew(), name="intents:renew")
-                await self._run_passes(tasks)
+            async with asyncio.TaskGroup() as self._tasks:
+                self._tasks.create_task(self._write_results(), name="intents:results")
+                self._tasks.create_task(self._renew(), name="intents:renew")
+                await self.loop.run()
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
@@ -128,21 +125,14 @@ class IntentReconciler:
         """On an orderly stop, so that others need not wait until the claims expire."""
         await self._store.release(self._token)
 
-    # Passes
+    # Runs
 
-    async def _run_passes(self, tasks: asyncio.TaskGroup) -> None:
-        while True:
-            try:
-                await self._pass(tasks)
-            except CorralError as error:  # the store is unavailable: running attempts go on
-                log.warning("intents.pass_failed", error=str(error))
-            await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-            await wait_or_timeout(self._poked, within_s=self._rest_s())
-
-    async def _pass(self, tasks: asyncio.TaskGroup) -> None:
-        now_s = asyncio.get_running_loop().time()
-        self._owes_look_back = now_s < self._look_back_s
-        if not self._owes_look_back:
+    async def _reconcile(self, _run: ReconcileRun) -> float | None:
+        """Running attempts continue when this fails."""
+        loop, tasks = asyncio.get_running_loop(), self._tasks
+        now_s = loop.time()
+        looks_back = now_s >= self._look_back_s
+        if looks_back:
             self._look_back_s = now_s + LOOK_BACK_AT_MOST_EVERY_S
             await self._cancel_requested(tasks)
             await self._stop_ended(tasks)
@@ -151,10 +141,7 @@ class IntentReconciler:
         if now_s >= self._finish_s:
             self._finish_s = now_s + FINISH_EVERY_S
             await self._store.finish_idle()
-
-    def _rest_s(self) -> float:
-        now_s = asyncio.get_running_loop().time()
-        return max(0.0, self._look_back_s - now_s) if self._owes_look_back else LOOK_EVERY_S
+        return None if looks_back else max(0.0, self._look_back_s - loop.time())
 
     async def _begin(self, tasks: asyncio.TaskGroup) -> None:
         asked = sum(not running.answered for running in self._running.values())
@@ -262,7 +249,7 @@ class IntentReconciler:
         place = (str(intent.node_id), intent.backend)
         self._waiting[place] = running
         try:
-            outcome = await attempt(running, self.notify)
+            outcome = await attempt(running, self.loop.notify)
         except Exception as error:
             log.exception("intent.crashed", intent=intent.id, backend=intent.backend, node=intent.node_id)
             outcome = AttemptRejected(f"unexpected {type(error).__name__} in Corral; see the frontend's log")
@@ -278,7 +265,7 @@ class IntentReconciler:
             await self._finish(running, outcome)
         finally:
             self._forget(running)
-            self.notify()
+            self.loop.notify()
 
     def _forget(self, running: RunningAttempt) -> None:
         if self._running.get(running.claim.intent.id) is running:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 
 import structlog
 
@@ -10,6 +9,7 @@ from corral.controller.backends.create_operation import Fleet
 from corral.controller.backends.lookups import Impossible, LookupAnswer, Lookups
 from corral.controller.backends.policy_preview import PolicyPreview
 from corral.controller.backends.resolve import Resolver
+from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.core.backends.build import short_digest
 from corral.core.backends.conflicts import names_in
 from corral.core.backends.desired import find_all_desired, find_conflict, find_unresolved_policies
@@ -22,16 +22,15 @@ from corral.core.backends.policies import Policy
 from corral.core.errors import CorralError
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.targets import Target, takes_backends
-from corral.store.engine.leases import Lease
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
 
 log = structlog.get_logger()
 
-LEASE = "desired"
 LEASE_TTL_S = 15.0
-LOOK_EVERY_S = 3.0
-LOOK_AT_MOST_EVERY_S = 1.0
+EVERY_S = 4.0
+GATHER_S = 1.0
+"""Nodes that join together are corrected together."""
 LOOK_AT_ALL_EVERY_S = 60.0
 """In between only changed nodes are checked, so that a large healthy fleet costs next to nothing."""
 NODES_AT_ONCE = 50
@@ -44,8 +43,8 @@ ACTOR = "policy"
 class PolicyReconciler:
     def __init__(
         self,
+        runtime: ReconcileRuntime,
         *,
-        holder: str,
         stores: Stores,
         fleet: Fleet,
         resolver: Resolver,
@@ -54,13 +53,15 @@ class PolicyReconciler:
         ids: Ids,
         on_change: Callable[[], Awaitable[None]],
     ) -> None:
-        self._holder, self._stores, self._fleet, self._resolver = holder, stores, fleet, resolver
+        # Only one frontend reconciles. The expected generations already make it safe; the lease avoids double work.
+        self.loop = Reconciler(
+            "policies", self._reconcile, runtime, every_s=EVERY_S, gather_s=GATHER_S, lease_ttl_s=LEASE_TTL_S
+        )
+        self._stores, self._fleet, self._resolver = stores, fleet, resolver
         self._clock, self._ids, self._on_change = clock, ids, on_change
         self._preview = PolicyPreview(resolver, clock)
         self._lookups = Lookups(resolver, stores.version_holds, clock=clock, on_answer=self._look_at)
         self._exhausted_retry = exhausted_retry
-        self._poked = asyncio.Event()
-        self._lease: Lease | None = None
         self._edition: int | None = None
         self._galleries_changed_ms = 0
         self._since_ms = 0
@@ -69,9 +70,6 @@ class PolicyReconciler:
         """Changed nodes, and until when they are checked: an intent that has just ended must settle."""
         self._due_s: dict[NodeId, float] = {}
         """Nodes with exhausted retries, and when they may be retried."""
-
-    def notify(self) -> None:
-        self._poked.set()
 
     async def read_states(self) -> list[NodeBackends]:
         nodes = [node for node in await self._stores.nodes.read_all() if takes_backends(node)]
@@ -90,25 +88,11 @@ class PolicyReconciler:
 
     async def run(self) -> None:
         try:
-            while True:
-                await self._turn()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY_S):
-                        await self._poked.wait()
-                await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-                self._poked.clear()
+            await self.loop.run()
         finally:
             self._lookups.close()
 
-    async def release(self) -> None:
-        if self._lease is not None:
-            await self._stores.leases.release(self._lease)
-
-    async def _turn(self) -> None:
-        # Only one frontend reconciles. The expected generations already make it safe; the lease avoids double work.
-        self._lease = await self._stores.leases.hold(LEASE, self._holder, ttl_s=LEASE_TTL_S)
-        if self._lease is None:
-            return
+    async def _reconcile(self, _run: ReconcileRun) -> None:
         now_s = self._clock.monotonic_s()
         now_ms, due = await self._find_due_nodes(now_s)
         nodes = [node for node in due if takes_backends(node)]
@@ -160,7 +144,7 @@ class PolicyReconciler:
         """Checks these nodes soon: a lookup that their corrections waited for has an answer."""
         until_s = self._clock.monotonic_s() + 2 * SETTLE_MS / 1000
         self._recently_changed.update(dict.fromkeys(nodes, until_s))
-        self.notify()
+        self.loop.notify()
 
     def _note_due(self, states: Iterable[NodeBackends], now_ms: int, now_s: float) -> None:
         waits = (self._exhausted_retry.on_change_after_ms, self._exhausted_retry.again_after_ms)

@@ -1,7 +1,6 @@
 """Live progress of operations. Every frontend receives it from the workers, so all show the same. The frontend that
 runs the intent writes it to the store in batches."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -11,6 +10,7 @@ import structlog
 from corral.bus.client import BusMessage, Handler
 from corral.bus.messages import InstallProgress, ProgressExtras, decode, encode
 from corral.bus.subjects import EVERY_PROGRESS, progress_subject, sender_of
+from corral.controller.loop import ReconcileRun
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus
 from corral.core.backends.progress import after_worker, is_after_worker, merge_progress
@@ -22,6 +22,7 @@ from corral.system import Clock
 log = structlog.get_logger()
 
 KIND = "progress"
+SAVE_EVERY_S = 2.0
 FORGET_AFTER_S = 120.0
 OPERATIONS_MOST = 1000
 
@@ -44,10 +45,8 @@ class LiveProgress:
         store: ProgressStore,
         refused: RefusedMessages,
         clock: Clock,
-        save_every_s: float = 2.0,
     ) -> None:
         self._bus, self._store, self._refused, self._clock = bus, store, refused, clock
-        self._save_every_s = save_every_s
         self._operations: dict[str, dict[NodeId, NodeProgress]] = {}
         self._received_s: dict[str, float] = {}
         self._ours: set[tuple[str, NodeId]] = set()
@@ -112,15 +111,13 @@ class LiveProgress:
         self._operations.get(operation_id, {}).pop(node_id, None)
         self._unsaved.discard((operation_id, node_id))
 
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(self._save_every_s)
-            self._forget()
-            with suppress(CorralError):  # progress may be lost: the next message has more
-                await self.save()
-            for key in self._ended[1]:
-                self._drop(*key)
-            self._ended = (set(), self._ended[0])
+    async def reconcile(self, _run: ReconcileRun) -> None:
+        """Write progress to the store. What cannot be written is dropped: the next message has more."""
+        self._forget()
+        await self.save()
+        for key in self._ended[1]:
+            self._drop(*key)
+        self._ended = (set(), self._ended[0])
 
     async def save(self) -> None:
         keys, self._unsaved = self._unsaved, set()

@@ -10,6 +10,7 @@ import structlog
 
 from corral.controller.backends.create_operation import Fleet
 from corral.controller.backends.policy_controller import PolicyReconciler
+from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.core.backends.build import BuildRef
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.upgrades import (
@@ -23,7 +24,6 @@ from corral.core.backends.upgrades import (
 )
 from corral.core.errors import CorralError
 from corral.core.nodes.node import NodeId
-from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -69,6 +69,7 @@ class _Found:
 class UpgradeCheck:
     def __init__(
         self,
+        runtime: ReconcileRuntime,
         *,
         fleet: Fleet,
         states: PolicyReconciler,
@@ -77,35 +78,25 @@ class UpgradeCheck:
         notify_all: Callable[[], Awaitable[None]],
     ) -> None:
         """`notify_all` wakes this on every frontend, so that all of them give the same answer."""
-        self._fleet, self._states, self._galleries, self._every_s, self._notify_all = (
-            fleet,
-            states,
-            galleries,
-            every_s,
-            notify_all,
-        )
+        self.loop = Reconciler("upgrades", self._reconcile, runtime, every_s=every_s, gather_s=GATHER_S, at_start=False)
+        self._fleet, self._states, self._galleries, self._notify_all = fleet, states, galleries, notify_all
         self._found: dict[tuple[str, NodeId], _Found] = {}
         self._problems: dict[tuple[str, NodeId], Unknown] = {}
         """Why the last lookup failed; it is repeated."""
         self._not_before_s: dict[str, float] = {}
         self._lookups = 0
-        self._wake = asyncio.Event()
-        self._expected: asyncio.Future[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
         """Done after the next lookup."""
         self._lock = asyncio.Lock()
 
-    def notify(self) -> None:
-        self._wake.set()
-
     async def ask(self, *, wait_s: float = 0.0) -> bool:
         """Makes every frontend look up galleries and registries again. True if this one has, within the time."""
-        if self._expected is None:
-            self._expected = asyncio.get_running_loop().create_future()
-        expected = self._expected
+        looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(looked)
         await self._notify_all()
         try:
             async with asyncio.timeout(wait_s):
-                await asyncio.shield(expected)
+                await asyncio.shield(looked)
         except TimeoutError:
             return False
         return True
@@ -147,19 +138,20 @@ class UpgradeCheck:
         """How many backends have been looked up so far."""
         return self._lookups
 
-    async def run(self) -> None:
-        while True:
-            if not await wait_or_timeout(self._wake, within_s=self._every_s):
-                await self._notify_all()
-                continue
-            await asyncio.sleep(GATHER_S)
-            self._wake.clear()
-            expected, self._expected = self._expected, None
+    async def _reconcile(self, run: ReconcileRun) -> None:
+        if not run.notified:
+            await self._notify_all()  # this frontend too
+            return
+        waiters, self._waiters = self._waiters, []
+        try:
             await self._galleries.refresh()
             async with self._lock:
                 await self._look_up(await asyncio.to_thread(_find_places, await self._states.read_states()))
-            if expected is not None:
-                expected.set_result(None)
+        except BaseException:
+            self._waiters += waiters  # the retry answers them
+            raise
+        for looked in waiters:
+            looked.set_result(None)
 
     def _unknown(self, places: _Places) -> _Places:
         now_s = asyncio.get_running_loop().time()

@@ -11,6 +11,7 @@ from corral.controller.loads.localai import RemoteStaging
 from corral.controller.loads.needs import find_deletions, find_need
 from corral.controller.loads.ports import LoadServices
 from corral.controller.loads.run import LoadRun
+from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.core.errors import Conflict, CorralError, OutcomeUnknown, Unavailable
 from corral.core.models.load_plan import backend_of
 from corral.core.nodes.node import Node, NodeStatus
@@ -26,7 +27,7 @@ from corral.store.serving.load_job_rows import LoadJob
 from corral.store.serving.load_jobs import LoadPatience
 from corral.store.serving.models import StoredModel
 from corral.store.serving.replicas import StandingReplica
-from corral.system.loops import keep_running, wait_or_timeout
+from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
@@ -42,13 +43,11 @@ TRANSIENT = (Unavailable, OutcomeUnknown, StoreConflict)
 class LoadRunner:
     """Claims due load jobs and runs each in a task of its own."""
 
-    def __init__(self, owner: str, services: LoadServices) -> None:
-        self._owner, self._services = owner, services
+    def __init__(self, runtime: ReconcileRuntime, services: LoadServices) -> None:
+        self.loop = Reconciler("loads", self._claim, runtime, every_s=CLAIM_EVERY_S)
+        self._owner, self._services = runtime.holder, services
         self._runs: dict[str, LoadRun] = {}
-        self._notified = asyncio.Event()
-
-    def notify(self) -> None:
-        self._notified.set()
+        self._tasks: asyncio.TaskGroup
 
     def loads(self, model: str) -> bool:
         """Whether a load of the model runs here."""
@@ -64,18 +63,17 @@ class LoadRunner:
             run.hear(progress)
 
     async def run(self) -> None:
-        """A failed claim is retried; running loads continue."""
-        async with asyncio.TaskGroup() as tasks:
-            await keep_running("claims of loads", lambda: self._claim(tasks))
+        """Running loads continue when a claim fails."""
+        async with asyncio.TaskGroup() as self._tasks:
+            await self.loop.run()
 
-    async def _claim(self, tasks: asyncio.TaskGroup) -> None:
-        while True:
-            free = MAX_CONCURRENT - len(self._runs)
-            if free > 0:
-                for job in await self._services.stores.load_claims.claim(self._owner, lease_s=LEASE_S, most=free):
-                    run = self._runs[job.id] = LoadRun(job, self._services)
-                    tasks.create_task(self._run_job(job, run), name=f"load {job.model}")
-            await wait_or_timeout(self._notified, within_s=CLAIM_EVERY_S)
+    async def _claim(self, _run: ReconcileRun) -> None:
+        free = MAX_CONCURRENT - len(self._runs)
+        if free <= 0:
+            return
+        for job in await self._services.stores.load_claims.claim(self._owner, lease_s=LEASE_S, most=free):
+            run = self._runs[job.id] = LoadRun(job, self._services)
+            self._tasks.create_task(self._run_job(job, run), name=f"load {job.model}")
 
     async def _run_job(self, job: LoadJob, run: LoadRun) -> None:
         try:
@@ -87,7 +85,7 @@ class LoadRunner:
         finally:
             if self._runs.get(job.id) is run:
                 del self._runs[job.id]
-            self._notified.set()
+            self.loop.notify()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +151,7 @@ class LoadCoordinator:
         never waits for capacity, since another node can be chosen."""
         read_model, clock = self._services.stores.models.read, self._services.clock
         progress = await self._step_on(await read_model(name), node)
-        self._runner.notify()
+        self._runner.loop.notify()
         until_s = clock.monotonic_s() + within_s
         while progress is not None and (left_s := until_s - clock.monotonic_s()) > 0:
             await asyncio.sleep(min(WATCH_EVERY_S, left_s))
@@ -277,7 +275,7 @@ class LoadCoordinator:
             if not job.active:
                 return LoadOutcome(cause=job.last_error)
             jobs = [job]
-            self._runner.notify()
+            self._runner.loop.notify()
         deleted = await self._find_deletion(model, jobs)
         if deleted is not None:
             return LoadOutcome(cause=deleted)

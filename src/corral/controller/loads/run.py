@@ -61,7 +61,7 @@ from corral.core.nodes.node import Node, NodeId, NodeStatus
 from corral.core.nodes.observed import ObservedBackend, find_backend
 from corral.core.replicas.capacity import device_class
 from corral.core.replicas.load_backoff import cause_of
-from corral.core.replicas.load_jobs import LEASE_S, RENEW_S, LoadState, retry_delay_s
+from corral.core.replicas.load_jobs import LEASE_S, LOAD_RETRIES, RENEW_S, LoadState
 from corral.core.replicas.placement import Decision, Need, Waiting, place, place_instead
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.core.replicas.routing import LOCALAI_GRPC, OPENAI
@@ -240,7 +240,7 @@ class LoadRun:
             stop, digest = load.started, load.digest
             await load.persist(lambda: load.claims.fail_here(job, error, draw=draw, stop=stop, digest=digest))
         else:
-            delay_s = retry_delay_s(job.attempts + 1, draw=draw)
+            delay_s = LOAD_RETRIES.delay_s(job.attempts + 1, draw)
             await load.persist(lambda: load.claims.fail(job, error, again_in_s=delay_s, stop=load.started))
 
     async def _supersede(self, why: str) -> None:
@@ -390,7 +390,7 @@ async def _postpone(load: LoadContext, fleet: FleetView, decision: Decision, out
 
 
 async def _wait(load: LoadContext, decision: Decision, why: str) -> None:
-    delay_s = retry_delay_s(load.job.attempts + 1, draw=load.services.ids.draw())
+    delay_s = LOAD_RETRIES.delay_s(load.job.attempts + 1, load.services.ids.draw())
     log.info("load.waits", model=load.job.model, why=why, again_in_s=delay_s)
     await load.persist(lambda: load.claims.wait(load.job, decision, why, again_in_s=delay_s))
 

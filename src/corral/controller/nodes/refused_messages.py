@@ -1,17 +1,14 @@
-"""Messages that were refused, counted against the machine that sent them.
+"""Messages that were rejected, counted for the node that sent them.
 
-One that cannot be read or stored is dropped alone. A machine that sends such things is shown with the count and the
-latest reason; the log gets one line per machine and minute, so that nobody can wash other lines away.
+A message that cannot be read or stored is dropped alone. The node is shown with the count and the latest reason. The
+log gets one line for each node and minute, so that no node can flood it.
 """
-
-import asyncio
-from collections.abc import Mapping
-from typing import Protocol
 
 import structlog
 
 from corral.core.errors import InvalidInput
 from corral.core.rate_limit import RateLimiter, TokenBucket
+from corral.store.nodes.nodes import NodeStore
 from corral.system import Clock
 from corral.telemetry.metrics import MetricRegistry
 
@@ -24,14 +21,8 @@ OTHERS = "others"
 _LOGGED = TokenBucket(capacity=1, per_s=1 / 60)
 
 
-class Marks(Protocol):
-    async def add_refused(self, counts: Mapping[str, tuple[int, str]]) -> set[str]:
-        """By node: how many, and why the latest. Answers which of them are nodes."""
-        ...
-
-
 class RefusedMessages:
-    def __init__(self, store: Marks, clock: Clock, registry: MetricRegistry) -> None:
+    def __init__(self, store: NodeStore, clock: Clock, registry: MetricRegistry) -> None:
         self._store, self._clock = store, clock
         self._family = registry.counter(
             "corral_messages_refused_total", "Messages of nodes that could not be read or stored.", "node", "kind"
@@ -42,7 +33,7 @@ class RefusedMessages:
         self._unlogged: dict[str, int] = {}
 
     def note(self, sender: str, kind: str, error: InvalidInput) -> None:
-        """`sender`: the id of a node, as the subject or the connection says, not the message."""
+        """`sender`: the id of the node, from the subject or the connection, not from the message."""
         sender = sender[:64]
         if len(self._senders) < SENDERS_MOST:
             self._senders.add(sender)
@@ -56,14 +47,9 @@ class RefusedMessages:
         else:
             self._unlogged[sender] = self._unlogged.get(sender, 0) + 1
 
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(SAVE_EVERY_S)
-            await self.save()
-
     async def save(self) -> None:
-        """What could not be written is only a mark: it is not kept for later. Senders that are no nodes lose their
-        place: on a bus without credentials anybody can make up ids."""
+        """Counts that cannot be written are dropped. Senders that are not nodes are forgotten: on a bus without
+        credentials anybody can invent ids."""
         counts, self._unsaved = self._unsaved, {}
         if counts:
             strangers = counts.keys() - await self._store.add_refused(counts) - {OTHERS}

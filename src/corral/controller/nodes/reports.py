@@ -1,4 +1,4 @@
-"""What nodes tell about themselves, taken in at one place: written down, and handed to all who act on it."""
+"""Receives the reports of nodes, records them in the store and passes them to everybody who acts on them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,28 +17,31 @@ from corral.bus.messages import (
     decode,
 )
 from corral.bus.subjects import BACKEND_LIST, EVERY_REPORT, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject, sender_of
+from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
+from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.core.errors import CorralError, InvalidInput, NoResponders, Unavailable
 from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
 from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess, ProcessStatus
+from corral.store.backends.observed import ObservedStore
+from corral.store.nodes.nodes import NodeStore
 from corral.system import Clock
-from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
 ASK_WITHIN_S = 10.0
 ASK_AT_ONCE = 64
-LOOK_EVERY_S = 5.0
+ASK_SILENT_EVERY_S = 5.0
 SILENT_AFTER_S = 45.0
-"""A node not heard of for this long is asked, whatever the reason its reports are missing."""
+"""A node that has not reported for this long is asked, whatever the reason."""
 KIND = "report"
 LOCALAI = "localai"
-"""Stands for the process of a worker that does not tell which one it is."""
+"""The instance of a LocalAI worker, which does not report one."""
 
 Listener = Callable[[NodeReport], Awaitable[None]]
 React = Callable[[], Awaitable[None]]
 
 
-class Link(Protocol):
+class ReportBus(Protocol):
     @property
     def connected(self) -> bool: ...
 
@@ -49,39 +52,27 @@ class Link(Protocol):
     def on_reconnect(self, listener: Callable[[], Awaitable[None]]) -> None: ...
 
 
-class Recorded(Protocol):
-    @property
-    def changed(self) -> Sequence[NodeId]: ...
-
-    @property
-    def routes(self) -> bool: ...
-
-
-class Observed(Protocol):
-    async def record(self, observations: Sequence[Observation]) -> Recorded: ...
-
-    async def read_ages_s(self) -> Mapping[NodeId, tuple[int, float]]: ...
-
-
-class Nodes(Protocol):
-    async def read_all(self) -> list[Node]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Done:
-    """What became of a batch."""
+    """The result of a batch."""
 
     changed: bool = False
     routes: bool = False
     refused: Mapping[str, InvalidInput] = field(default_factory=dict)
 
 
-class Refused(Protocol):
-    def note(self, sender: str, kind: str, error: InvalidInput) -> None: ...
-
-
 class Reports:
-    def __init__(self, *, bus: Link, observed: Observed, nodes: Nodes, refused: Refused, clock: Clock) -> None:
+    def __init__(
+        self,
+        runtime: ReconcileRuntime,
+        *,
+        bus: ReportBus,
+        observed: ObservedStore,
+        nodes: NodeStore,
+        refused: RefusedMessages,
+        clock: Clock,
+    ) -> None:
+        self.silent_nodes = Reconciler("silent_nodes", self._ask_silent, runtime, every_s=ASK_SILENT_EVERY_S)
         self._bus, self._observed, self._nodes, self._clock = bus, observed, nodes, clock
         self._refused = refused
         self._listeners: list[Listener] = []
@@ -89,40 +80,35 @@ class Reports:
         self._route_reactions: list[React] = []
         self._newest: dict[str, tuple[int, int]] = {}
         self._waiting: dict[str, NodeReport] = {}
-        self._taken_in: asyncio.Future[Mapping[str, InvalidInput]] | None = None
-        """Who waits for the next batch; told which nodes' reports the store refused."""
+        self._next_batch: asyncio.Future[Mapping[str, InvalidInput]] | None = None
+        """Resolved when the next batch is recorded, with the nodes whose reports the store rejected."""
         self._arrived = asyncio.Event()
-        self._look = asyncio.Event()
 
     def listen(self, listener: Listener) -> None:
-        """Called with every report that is news, after it has been written down."""
+        """Called with every new report, after it was recorded."""
         self._listeners.append(listener)
 
     def on_change(self, react: React) -> None:
-        """Called when some node has something else than before, by the word of its report."""
+        """Called when the reported state of any node changed."""
         self._reactions.append(react)
 
     def on_routes(self, react: React) -> None:
-        """Called when processes have begun or ceased to serve, first of all."""
+        """Called first, when processes started or stopped serving."""
         self._route_reactions.append(react)
 
     async def start(self) -> None:
         await self._bus.serve(EVERY_REPORT, self._on_report, concurrency=64)
 
-        async def again() -> None:
-            self._look.set()
+        async def ask_again() -> None:
+            self.silent_nodes.notify()
 
-        self._bus.on_reconnect(again)
-
-    def notify(self) -> None:
-        """Nodes changed: one that has just become healthy is asked at once."""
-        self._look.set()
+        self._bus.on_reconnect(ask_again)
 
     async def ask(self, node_id: NodeId | str) -> NodeReport:
-        """The whole truth about a node, now, with its tokens; written down when this returns.
+        """Request a complete report, with tokens, and record it before this returns. A LocalAI worker is asked for
+        what it can report.
 
-        Raises NoResponders, Unavailable, OutcomeUnknown, or InvalidInput for an answer that cannot be read or stored.
-        A LocalAI worker is asked what it can tell."""
+        Raises NoResponders, Unavailable, OutcomeUnknown, or InvalidInput if the reply cannot be read or stored."""
         try:
             report = await self._request(str(node_id))
             if report.node != str(node_id):
@@ -131,12 +117,12 @@ class Reports:
             self._refused.note(str(node_id), KIND, error)
             raise
         if self._accept(report):
-            refused = await self._written()
+            refused = await self._recorded()
             if report.node in refused:
                 raise refused[report.node]
         return report
 
-    # Taking in
+    # Receiving
 
     async def _on_report(self, message: BusMessage) -> None:
         try:
@@ -149,7 +135,7 @@ class Reports:
         self._accept(report)
 
     def _accept(self, report: NodeReport) -> bool:
-        """False for one that is no newer than the last."""
+        """False if the report is not newer than the last one."""
         order = (report.epoch, report.sequence)
         if order <= self._newest.get(report.node, (-1, -1)):
             return False
@@ -158,20 +144,19 @@ class Reports:
         self._arrived.set()
         return True
 
-    async def _written(self) -> Mapping[str, InvalidInput]:
-        """Until what has arrived so far is written down; the nodes whose reports the store refused."""
-        if self._taken_in is None:
-            self._taken_in = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self._taken_in)
+    async def _recorded(self) -> Mapping[str, InvalidInput]:
+        """Wait until all reports received so far are recorded. Returns the nodes whose reports the store rejected."""
+        if self._next_batch is None:
+            self._next_batch = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._next_batch)
 
     async def run(self) -> None:
-        """Writes what has arrived, all at once: a thousand reports cost one transaction. One that the store refuses is
-        dropped alone."""
+        """Record all reports received so far in one transaction. A report that the store rejects is dropped alone."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
             batch, self._waiting = self._waiting, {}
-            waiter, self._taken_in = self._taken_in, None
+            waiter, self._next_batch = self._next_batch, None
             try:
                 done = await self._record(list(batch.values()))
             except BaseException as error:
@@ -179,7 +164,7 @@ class Reports:
                     self._waiting.setdefault(node, report)
                 self._arrived.set()
                 if waiter is not None and not waiter.done():
-                    waiter.set_exception(Unavailable(f"a report could not be written down: {error}"))
+                    waiter.set_exception(Unavailable(f"a report could not be recorded: {error}"))
                     waiter.exception()
                 raise
             if waiter is not None and not waiter.done():
@@ -188,7 +173,7 @@ class Reports:
                 await react()
             for node, report in batch.items():
                 if node not in done.refused:
-                    await self._tell(report)
+                    await self._pass_on(report)
             for react in self._reactions if done.changed else ():
                 await react()
 
@@ -201,7 +186,7 @@ class Reports:
                 self._refused.note(batch[0].node, KIND, error)
                 return _Done(refused={batch[0].node: error})
         done = _Done()
-        for report in batch:  # one of them, and nobody says which: the others must not suffer for it
+        for report in batch:  # one of them is bad, and the store does not say which
             one = await self._record([report])
             done = _Done(
                 changed=done.changed or one.changed,
@@ -210,7 +195,7 @@ class Reports:
             )
         return done
 
-    async def _tell(self, report: NodeReport) -> None:
+    async def _pass_on(self, report: NodeReport) -> None:
         for listener in self._listeners:
             try:
                 await listener(report)
@@ -219,13 +204,8 @@ class Reports:
 
     # Asking
 
-    async def look(self) -> None:
-        """Asks every healthy node that has told nothing in its present epoch, or for long."""
-        while True:
-            await self._look_once()
-            await wait_or_timeout(self._look, within_s=LOOK_EVERY_S)
-
-    async def _look_once(self) -> None:
+    async def _ask_silent(self, _run: ReconcileRun) -> None:
+        """Ask every healthy node that has reported nothing in its current epoch, or nothing for a while."""
         if not self._bus.connected:
             return
         ages = await self._observed.read_ages_s()
@@ -249,7 +229,7 @@ class Reports:
         return decode(answer, NodeReport)
 
     async def _request_localai(self, node: str) -> NodeReport:
-        sequence = self._clock.now_ms()  # before asking: of two answers the one asked for later counts
+        sequence = self._clock.now_ms()  # taken before the request: the later request wins
         listed = decode(
             await self._bus.request(node_subject(node, BACKEND_LIST), b"{}", within_s=ASK_WITHIN_S), ListReply
         )
@@ -274,15 +254,15 @@ class Reports:
         )
 
     async def _request_running(self, node: str) -> ModelsRunningReply:
-        """A worker from before July 2026 cannot tell. That is held against no replica: the process table of a LocalAI
-        worker is never complete (`core/replicas/repair.py`, `core/replicas/availability.py`)."""
+        """Workers from before July 2026 cannot answer. No replica is lost by that: the process table of a LocalAI
+        worker is never taken as complete (`core/replicas/repair.py`, `core/replicas/availability.py`)."""
         try:
             answer = await self._bus.request(node_subject(node, MODELS_RUNNING), b"{}", within_s=ASK_WITHIN_S)
         except NoResponders:
             return ModelsRunningReply(models=[])
         running = decode(answer, ModelsRunningReply)
         if running.error:
-            raise Unavailable(f"node {node} cannot tell what runs on it: {running.error}")
+            raise Unavailable(f"node {node} cannot list its processes: {running.error}")
         return running
 
 
@@ -295,7 +275,7 @@ def _is_silent(node: Node, seen: tuple[int, float] | None) -> bool:
 
 
 def observation_of(report: NodeReport) -> Observation:
-    listed = {backend.name: backend for backend in report.backends}  # one told twice must not stop the others
+    listed = {backend.name: backend for backend in report.backends}  # a name listed twice must not break the report
     return Observation(
         node_id=NodeId(report.node),
         instance=report.instance,

@@ -1,5 +1,5 @@
-"""Where processes are reached that were started again, or whose worker was: asked of their nodes, since tokens travel
-only in answers. Beside the look, so that a node that does not answer delays neither repairs nor other nodes."""
+"""Reads the new address and token of processes that were restarted, or whose worker was. Only replies carry tokens, so
+the nodes are asked. It runs beside the replica controller, so that a node that does not answer delays nothing else."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,59 +7,57 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from corral.bus.messages import NodeReport
+from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.core.errors import CorralError
 from corral.core.nodes.observed import ProcessStatus
 from corral.store.serving.replicas import ReplicaStore
-from corral.system.loops import keep_running, wait_or_timeout
 
 log = structlog.get_logger()
 
-LOOK_EVERY_S = 2.0
+EVERY_S = 2.0
 ASK_AT_ONCE = 32
 
 
 class EndpointRefresher:
     def __init__(
         self,
+        runtime: ReconcileRuntime,
         replicas: ReplicaStore,
         *,
         ask_report: Callable[[str], Awaitable[NodeReport]],
-        is_ours: Callable[[], bool],
-        hint: Callable[[], Awaitable[None]],
+        is_leader: Callable[[], bool],
+        on_change: Callable[[], Awaitable[None]],
     ) -> None:
-        """`is_ours`: whether this frontend is the one that asks."""
-        self._replicas, self._ask_report, self._is_ours, self._hint = replicas, ask_report, is_ours, hint
+        """`is_leader`: whether this frontend is the one that asks."""
+        self.loop = Reconciler("endpoints", self._reconcile, runtime, every_s=EVERY_S)
+        self._replicas, self._ask_report, self._is_leader, self._on_change = replicas, ask_report, is_leader, on_change
         self._asked: set[str] = set()
-        self._poked = asyncio.Event()
-
-    def notify(self) -> None:
-        self._poked.set()
+        self._tasks: asyncio.TaskGroup
 
     async def run(self) -> None:
-        """A look that fails is made again; the questions under way go on."""
-        async with asyncio.TaskGroup() as tasks:
-            await keep_running("looks for restarted processes", lambda: self._look(tasks))
+        """Requests to nodes outlive the run that sent them."""
+        async with asyncio.TaskGroup() as self._tasks:
+            await self.loop.run()
 
-    async def _look(self, tasks: asyncio.TaskGroup) -> None:
-        while True:
-            if self._is_ours():
-                for node_id in await self._replicas.read_unlearned():
-                    if node_id not in self._asked and len(self._asked) < ASK_AT_ONCE:
-                        self._asked.add(node_id)
-                        tasks.create_task(self._learn(node_id), name=f"learn {node_id}")
-            await wait_or_timeout(self._poked, within_s=LOOK_EVERY_S)
+    async def _reconcile(self, _run: ReconcileRun) -> None:
+        if not self._is_leader():
+            return
+        for node_id in await self._replicas.read_unlearned():
+            if node_id not in self._asked and len(self._asked) < ASK_AT_ONCE:
+                self._asked.add(node_id)
+                self._tasks.create_task(self._refresh(node_id), name=f"refresh endpoints of {node_id}")
 
-    async def _learn(self, node_id: str) -> None:
+    async def _refresh(self, node_id: str) -> None:
         try:
-            await self._learn_of(node_id)
-        except CorralError as error:  # the next look finds it again
-            log.warning("replicas.not_learned", node=node_id, error=str(error))
+            await self._refresh_node(node_id)
+        except CorralError as error:  # the next run asks again
+            log.warning("replicas.endpoints_not_refreshed", node=node_id, error=str(error))
         except Exception:
-            log.exception("replicas.learning_crashed", node=node_id)
+            log.exception("replicas.endpoint_refresh_crashed", node=node_id)
         finally:
             self._asked.discard(node_id)
 
-    async def _learn_of(self, node_id: str) -> None:
+    async def _refresh_node(self, node_id: str) -> None:
         rows = {row.process_key: row for row in await self._replicas.read_of_node(node_id)}
         report = await self._ask_report(node_id)
         there = [
@@ -77,4 +75,4 @@ class EndpointRefresher:
                     token=process.token,
                 )
         if there:
-            await self._hint()
+            await self._on_change()

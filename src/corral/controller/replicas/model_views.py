@@ -1,4 +1,4 @@
-"""From rows, jobs and nodes to what scaling decides about one model."""
+"""Builds the view of one model that scaling decides on, from replicas, loads and nodes."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,16 +30,16 @@ class ViewBuilder:
         self, model: StoredModel, scheduling: Scheduling, rows: Sequence[Replica], *, acted_at: int | None
     ) -> ModelView:
         now_ms = self.fleet.now_ms
-        # A failed load counts until it is due again: it is not forgotten, it is being quiet. Not so that of a pending
-        # revision: until then the one before is all there is.
-        jobs = [job for job in self.jobs if job.model == model.name and not self._rests(job, model)]
-        under_way = [job for job in jobs if job.active or job.due_at > now_ms]
-        taken_over = {job.replaces for job in under_way}
-        stopped_first = frozenset(job.replaces for job in under_way if job.stop_first_node is not None)
+        # A failed load counts as a load until it is due again. Not that of a pending revision: the model has only
+        # its previous revision until then.
+        jobs = [job for job in self.jobs if job.model == model.name and not self._cools_down(job, model)]
+        running = [job for job in jobs if job.active or job.due_at > now_ms]
+        taken_over = {job.replaces for job in running}
+        stopped_first = frozenset(job.replaces for job in running if job.stop_first_node is not None)
         ids = {row.id for row in rows}
         nodes = self.fleet.nodes_by_id
-        resting = any(self._rests(job, model) for job in self.jobs)
-        trial = None if resting else pick_trial(model, rows, taken_over)
+        cooling_down = any(self._cools_down(job, model) for job in self.jobs)
+        trial = None if cooling_down else pick_trial(model, rows, taken_over)
         since = _proven_at(model, rows)
         views = [
             self._replica(
@@ -64,11 +64,11 @@ class ViewBuilder:
             replicas=tuple(release_leaving(list(_over_limit(views, nodes)), scheduling)),
             loads=tuple(
                 _load(job)
-                for job in sorted(under_way, key=lambda job: (job.created_at, job.ordinal))
+                for job in sorted(running, key=lambda job: (job.created_at, job.ordinal))
                 if job.replica_id not in ids
             ),
-            failed=tuple(_load(job) for job in jobs if job not in under_way),
-            loads_for_nodes=frozenset(job.target_node for job in under_way if job.target_node is not None),
+            failed=tuple(_load(job) for job in jobs if job not in running),
+            loads_for_nodes=frozenset(job.target_node for job in running if job.target_node is not None),
             waiting=self.traffic.queue_depth(model.name),
             since_action_ms=now_ms - acted_at if acted_at is not None else None,
             pace=replace(self.pace, idle_ttl_ms=None) if model.config.pinned else self.pace,
@@ -103,13 +103,13 @@ class ViewBuilder:
             leaving_ms=self.fleet.now_ms - node.draining_since if node.status is NodeStatus.DRAINING else None,
         )
 
-    def _rests(self, job: LoadJob, model: StoredModel) -> bool:
+    def _cools_down(self, job: LoadJob, model: StoredModel) -> bool:
         if model.pending is None or job.model != model.name or job.revision != model.pending.revision:
             return False
         return not job.active and job.due_at > self.fleet.now_ms
 
     def _idle_ms(self, row: Replica) -> int:
-        """Rows are told of requests every few seconds only; frontends know of those since."""
+        """Rows learn of requests only every few seconds; frontends know the newer ones."""
         written_ms, heard_s = max(0, self.fleet.now_ms - row.last_used), self.traffic.idle_s(row.id)
         return written_ms if heard_s is None else min(written_ms, int(heard_s * 1000))
 
@@ -121,7 +121,7 @@ class ViewBuilder:
         if node.status is NodeStatus.DRAINING and not just_left(node, now_ms=self.fleet.now_ms):
             return f"its node {node.name} is being drained"
         if not matches(node, scheduling.selector):
-            return f"its node {node.name} does not match the selector any more"
+            return f"its node {node.name} no longer matches the selector"
         current = find_backend(self.backends.get(node.id, ()), row.backend)
         if current is not None and current.digest and row.backend_digest and current.digest != row.backend_digest:
             return f"{row.backend} was changed on {node.name}"
@@ -129,7 +129,7 @@ class ViewBuilder:
 
 
 def pick_trial(model: StoredModel, rows: Sequence[Replica], taken_over: Collection[str | None]) -> str | None:
-    """The replica that a pending revision is to prove itself beside: one at a time, and always the same one."""
+    """The replica beside which a pending revision is tried: one at a time, and always the same one."""
     if model.pending is None or model.pending.held:
         return None
     ready = sorted((row.created_at, row.id) for row in rows if row.state is ReplicaState.READY)
@@ -147,12 +147,12 @@ def _load(job: LoadJob) -> Load:
 
 
 def _over_limit(views: Sequence[ReplicaView], nodes: Mapping[str, Node]) -> Iterator[ReplicaView]:
-    """Of a node that runs more than it may, those in the highest slots have to go."""
+    """Where a node runs more replicas than its limit, those in the highest slots must go."""
     here: Counter[str] = Counter()
     for view in sorted(views, key=lambda view: view.slot):
         here[view.node_id] += view.serves
         limit = nodes[view.node_id].max_replicas_per_model
         if view.serves and here[view.node_id] > limit:
-            yield replace(view, why_not=f"its node {nodes[view.node_id].name} may run {limit} only", routed=False)
+            yield replace(view, why_not=f"its node {nodes[view.node_id].name} has a limit of {limit}", routed=False)
         else:
             yield view

@@ -1,5 +1,5 @@
-"""Ends what nothing wants any more: processes without a row, files of models that were deleted. Beside the look that
-finds them, so that a node that does not answer delays no repair."""
+"""Removes orphans: processes without a replica, and files of deleted models. It runs beside the replica controller,
+which finds them, so that a node that does not answer delays no repair."""
 
 import asyncio
 from collections.abc import Iterable
@@ -9,6 +9,8 @@ import structlog
 from corral.bus.messages import DoneReply, ModelDeleteRequest, ModelStopRequest, decode, encode
 from corral.bus.subjects import MODEL_DELETE, MODEL_STOP, node_subject
 from corral.controller.loads.ports import NodeBus
+from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
+from corral.core.backoff import Backoff
 from corral.core.errors import CorralError, Unavailable
 from corral.core.replicas.repair import Orphan
 from corral.store.serving.staged_files import FileDeletion, StagedFileStore
@@ -16,38 +18,37 @@ from corral.system import Clock
 
 log = structlog.get_logger()
 
-LOOK_EVERY_S = 2.0
+EVERY_S = 2.0
 FRESH_S = 10.0
 ASK_WITHIN_S = 30.0
-DELETE_LEASE_MS = 60_000
+CLAIM_MS = 60_000
+RETRIES = Backoff(base_s=5.0, cap_s=15 * 60.0)
 
 
 class OrphanCollector:
-    def __init__(self, files: StagedFileStore, bus: NodeBus, *, orphan_grace_s: float, clock: Clock) -> None:
+    def __init__(
+        self, runtime: ReconcileRuntime, files: StagedFileStore, bus: NodeBus, *, orphan_grace_s: float, clock: Clock
+    ) -> None:
+        self.loop = Reconciler("orphans", self._reconcile, runtime, every_s=EVERY_S)
         self._files, self._bus, self._grace_s, self._clock = files, bus, orphan_grace_s, clock
         self._orphans: dict[Orphan, float] = {}
         self._noted_s = 0.0
 
     def note(self, orphans: Iterable[Orphan]) -> None:
-        """All there are now; not ended at once: whoever starts a process writes its row a moment before or after."""
+        """All orphans found now. Each gets a grace period: a process and its row appear shortly after one another."""
         now_s = self._noted_s = self._clock.monotonic_s()
         self._orphans = {orphan: self._orphans.get(orphan, now_s) for orphan in orphans}
 
-    async def run(self) -> None:
-        while True:
-            await self.turn()
-            await asyncio.sleep(LOOK_EVERY_S)
-
-    async def turn(self) -> None:
+    async def _reconcile(self, _run: ReconcileRun) -> None:
         now_s = self._clock.monotonic_s()
         if now_s - self._noted_s > FRESH_S:
-            self._orphans = {}  # we slept, or another frontend looks now: somebody may want them by this time
+            self._orphans = {}  # this process slept, or another frontend leads: they may be in use by now
         due = [orphan for orphan, since_s in self._orphans.items() if now_s - since_s >= self._grace_s]
         await self._files.request_deletion_with_models()
-        deletions = await self._files.claim_deletions(lease_ms=DELETE_LEASE_MS)
-        await asyncio.gather(*map(self._end, due), *map(self._delete, deletions))
+        deletions = await self._files.claim_deletions(lease_ms=CLAIM_MS)
+        await asyncio.gather(*map(self._stop, due), *map(self._delete, deletions))
 
-    async def _end(self, orphan: Orphan) -> None:
+    async def _stop(self, orphan: Orphan) -> None:
         request = ModelStopRequest(process_key=orphan.process_key, model_name=orphan.model)
         try:
             await self._bus.request(node_subject(orphan.node_id, MODEL_STOP), encode(request), within_s=ASK_WITHIN_S)
@@ -62,14 +63,14 @@ class OrphanCollector:
                 await self._delete_file(deletion, name)
             await self._files.deleted(deletion)
         except CorralError as error:
-            delay_ms = min(15 * 60_000, 5_000 * 2 ** min(deletion.attempts, 8))
+            delay_ms = int(RETRIES.delay_s(deletion.attempts + 1) * 1000)
             try:
                 await self._files.deletion_failed(deletion, str(error), again_in_ms=delay_ms)
-            except CorralError as unwritten:  # its claim runs out, and it is tried again
-                log.warning("leftovers.not_noted", model=deletion.model, error=str(unwritten))
+            except CorralError as unwritten:  # the claim expires, and the deletion is tried again
+                log.warning("orphans.deletion_not_recorded", model=deletion.model, error=str(unwritten))
 
     async def _delete_file(self, deletion: FileDeletion, name: str) -> None:
-        """The worker itself refuses where the file is wanted again: this may reach it late."""
+        """A late request does no harm: the worker rejects it if the file is in use again."""
         request = encode(ModelDeleteRequest(model_name=name, generation=deletion.generation, epoch=deletion.epoch))
         data = await self._bus.request(node_subject(deletion.node_id, MODEL_DELETE), request, within_s=ASK_WITHIN_S)
         reply = decode(data, DoneReply)

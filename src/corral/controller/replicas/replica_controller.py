@@ -1,5 +1,5 @@
-"""Keeps replicas as they are wanted: repaired after what nodes say, scaled, moved, replaced. One frontend at a time, by
-lease; every look begins with the whole truth, so nothing depends on a message having arrived."""
+"""Keeps replicas in their desired state: repairs them by the reports of nodes, scales, moves and replaces them. One
+frontend at a time does so, by lease. Every run reads the whole state, so that no lost message matters."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -9,6 +9,7 @@ import structlog
 from corral.bus.messages import NodeReport
 from corral.controller.loads.needs import read_deletes
 from corral.controller.loads.ports import Traffic
+from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.controller.replicas.model_views import ViewBuilder
 from corral.controller.replicas.orphan_gc import OrphanCollector
 from corral.controller.replicas.stopper import ReplicaStopper
@@ -27,74 +28,61 @@ from corral.store.serving.models import StoredModel
 from corral.store.serving.replicas import FleetView
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
-from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
 
-LEASE = "replicas"
 LEASE_TTL_S = 15.0
-LOOK_EVERY_S = 2.0
-LOOK_AT_MOST_EVERY_S = 0.1
+EVERY_S = 2.0
+MIN_SPACING_S = 0.1
 REBUILD_IF_USED_WITHIN_MS = 30 * 60_000
-"""A model that no scheduling keeps running is brought back after its node died only if somebody uses it."""
+"""After its node died, a model that no scheduling keeps running is loaded again only if it was used this recently."""
 
 
 class ReplicaController:
     def __init__(
         self,
+        runtime: ReconcileRuntime,
         *,
-        holder: str,
         stores: Stores,
-        stops: ReplicaStopper,
+        stopper: ReplicaStopper,
         traffic: Traffic,
-        loads_changed: Callable[[], None],
-        hint: Callable[[], Awaitable[None]],
+        on_load: Callable[[], None],
+        on_change: Callable[[], Awaitable[None]],
         pace: ScalingPace,
-        leftovers: OrphanCollector,
+        orphans: OrphanCollector,
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self._holder, self._stores, self._stops, self._traffic = holder, stores, stops, traffic
-        self._loads_changed, self._hint = loads_changed, hint
-        self._pace, self._leftovers = pace, leftovers
+        self.loop = Reconciler(
+            "replicas",
+            self._reconcile,
+            runtime,
+            every_s=EVERY_S,
+            min_spacing_s=MIN_SPACING_S,
+            lease_ttl_s=LEASE_TTL_S,
+            on_standby=self._stand_by,
+        )
+        self._stores, self._stopper, self._traffic = stores, stopper, traffic
+        self._on_load, self._on_change = on_load, on_change
+        self._pace, self._orphans = pace, orphans
         self._clock, self._ids = clock, ids
-        self._poked = asyncio.Event()
-        self._started = False
         self._lease: Lease | None = None
-        self._wakes: CapacityWakeups | None = None
+        self._wakeups: CapacityWakeups | None = None
         self._capacities: dict[str, tuple[Node, Offer | None]] = {}
-        self._told: dict[tuple[str, str], ProcessMemory] = {}
+        self._memory: dict[tuple[str, str], ProcessMemory] = {}
         self._peaks: dict[FootprintKey, int] = {}
-        """As last written by us."""
-        self.passes = 0
+        """As this frontend last wrote them."""
 
-    def notify(self) -> None:
-        self._poked.set()
+    def _stand_by(self) -> None:
+        self._lease, self._memory = None, {}
+        self._orphans.note(())
 
-    @property
-    def looks(self) -> bool:
-        """This frontend is the one that does."""
-        return self._lease is not None
-
-    async def run(self) -> None:
-        while True:
-            lease = await self._stores.leases.hold(LEASE, self._holder, ttl_s=LEASE_TTL_S, fresh=not self._started)
-            self._started = True
-            if lease is not None:
-                await self.look(lease)
-            else:
-                self._lease, self._told = None, {}
-                self._leftovers.note(())
-            await asyncio.sleep(LOOK_AT_MOST_EVERY_S)
-            await wait_or_timeout(self._poked, within_s=LOOK_EVERY_S)
-
-    async def look(self, lease: Lease) -> None:
-        """What it decides is void when the lease has gone to another meanwhile: that one has seen newer things."""
-        self._lease = lease
-        fleet = await self._stores.replicas.read_fleet(self._traffic.total)
-        jobs = await self._stores.load_jobs.read_all()
+    async def _reconcile(self, run: ReconcileRun) -> None:
+        """All writes are made under the lease: they fail once another frontend leads, which has seen newer state."""
+        self._lease = run.lease
+        fleet, jobs = await self._stores.load_jobs.read_with_fleet(self._traffic.total)
         models = {model.name: model for model in await self._stores.models.read_all()}
-        await self._wake(fleet)
+        await self._wake_loads(fleet)
         lost = await self._repair(fleet, jobs)
         await self._note_peaks(fleet.replicas, fleet.nodes_by_id)
         gone = {replica.id for replica in lost}
@@ -114,7 +102,7 @@ class ReplicaController:
         loading = {job.model for job in jobs}
         without_settling = loading | {replica.model for replica in lost}
         for name in sorted({*by_model, *records, *models}):
-            await asyncio.sleep(0)  # many models with many replicas must not delay requests
+            await asyncio.sleep(0)  # many models must not delay requests
             model, rows = models.get(name), by_model.get(name, [])
             if model is None or not model.served:
                 await self._end(rows, why="its model was deleted or disabled", now_ms=fleet.now_ms)
@@ -129,25 +117,24 @@ class ReplicaController:
             view = builder.build(model, scheduling, rows, acted_at=acted_at)
             await self._apply(model, plan_scaling(view), known={job.id for job in jobs}, seen_at=fleet.now_ms)
         await self._rebuild(lost, models, {name: record.scheduling for name, record in records.items()})
-        self.passes += 1
 
-    # What waits for room
+    # Loads that wait for capacity
 
-    async def _wake(self, fleet: FleetView) -> None:
-        """New machines, labels, limits, backends installed again: what could not be placed may be now."""
+    async def _wake_loads(self, fleet: FleetView) -> None:
+        """After new nodes, labels, limits or backends, loads that could not be placed are tried again."""
         self._capacities = {node.id: (node, self._capacity_of(node)) for node in fleet.nodes}
         deleted = (await read_deletes(self._stores)).marks()
         capacity = frozenset(
             (found, deleted[""], deleted.get(node.id)) for node, found in self._capacities.values() if found is not None
         )
         now_s = self._clock.monotonic_s()
-        if self._wakes is None:
-            self._wakes = first_check(capacity, now_s=now_s)
+        if self._wakeups is None:
+            self._wakeups = first_check(capacity, now_s=now_s)
             return
-        is_time, self._wakes = plan_wake(self._wakes, capacity, now_s=now_s, pause_s=self._pace.cool_down_ms / 1000)
+        is_time, self._wakeups = plan_wake(self._wakeups, capacity, now_s=now_s, pause_s=self._pace.cool_down_ms / 1000)
         if is_time:
             await self._stores.load_jobs.wake()
-            self._loads_changed()
+            self._on_load()
 
     def _capacity_of(self, node: Node) -> Offer | None:
         known = self._capacities.get(node.id)
@@ -168,43 +155,43 @@ class ReplicaController:
         plan = plan_repair(fleet.replicas, fleet.nodes_by_id, tables, loading=loading, now_ms=fleet.now_ms)
         if plan.missed:
             await self._stores.replicas.note_missed(plan.missed, lease=self._lease)
-        self._leftovers.note(plan.orphans)
+        self._orphans.note(plan.orphans)
         lost = []
         for why in dict.fromkeys(entry.why for entry in plan.lost):
             ids = [entry.replica.id for entry in plan.lost if entry.why == why]
             log.warning("replicas.lost", why=why, models=sorted({e.replica.model for e in plan.lost if e.why == why}))
             lost += await self._stores.replicas.drop(ids, why=why, lease=self._lease)
         if lost:
-            await self._hint()
+            await self._on_change()
         return lost
 
     async def _rebuild(
-        self, lost: Sequence[Replica], models: Mapping[str, StoredModel], wanted: Mapping[str, Scheduling]
+        self, lost: Sequence[Replica], models: Mapping[str, StoredModel], scheduling: Mapping[str, Scheduling]
     ) -> None:
-        """Scheduling brings back what it keeps running; of the rest, what is in use."""
+        """Load again what was in use. Scheduling brings back what it keeps running."""
         now_ms = await self._stores.nodes.now_ms()
         for replica in lost:
             model = models.get(replica.model)
             in_use = now_ms - replica.last_used < REBUILD_IF_USED_WITHIN_MS
-            kept = wanted.get(replica.model)
+            kept = scheduling.get(replica.model)
             is_brought_back = kept is not None and (kept.min_replicas > 0 or kept.spread_all)
             if model is None or not model.served or is_brought_back or not in_use:
                 continue
             await self._stores.load_jobs.ask(model.name, model.revision, cause="its node is gone", ids=self._ids)
-            self._loads_changed()
+            self._on_load()
 
     # Revisions
 
     async def _settle_pending(self, model: StoredModel, rows: Sequence[Replica]) -> None:
-        """One that never failed is simply used where the model was unloaded: there is nothing to be proven beside."""
+        """A pending revision that never failed is applied when the model has no replicas: there is nothing to keep."""
         pending, there = model.pending, (ReplicaState.READY, *COMING)
         if pending is None or pending.failures or any(row.state in there for row in rows):
             return
         log.info("models.pending_applied", model=model.name, revision=pending.revision[:12])
         await self._stores.models.apply_pending(model.name, pending.revision, lease=self._lease)
-        await self._hint()
+        await self._on_change()
 
-    # Numbers
+    # Scaling
 
     async def _apply(self, model: StoredModel, plan: ScalingPlan, *, known: Collection[str], seen_at: int) -> None:
         replicas = self._stores.replicas
@@ -218,7 +205,7 @@ class ReplicaController:
             for job in made:
                 log.info("replicas.add", model=model.name, why=job.cause)
             if made:
-                self._loads_changed()
+                self._on_load()
         for remove in plan.drain:
             await replicas.drain([remove.replica_id], why=remove.why, lease=self._lease)
         for remove in plan.stop:
@@ -227,8 +214,8 @@ class ReplicaController:
         if plan.by_load:
             await self._stores.scheduling.note_action(model.name)
         if plan.drain or plan.stop:
-            self._stops.notify()
-            await self._hint()
+            self._stopper.loop.notify()
+            await self._on_change()
 
     async def _end(self, rows: Sequence[Replica], *, why: str, now_ms: int) -> None:
         within_ms = self._pace.deleted_drain_ms
@@ -238,26 +225,26 @@ class ReplicaController:
         if plan.stop:
             await self._stores.replicas.request_stop(plan.stop, why=why, lease=self._lease)
         if plan.drain or plan.stop:
-            self._stops.notify()
-            await self._hint()
+            self._stopper.loop.notify()
+            await self._on_change()
 
-    # What reports tell beyond the table
+    # Memory of processes, from reports
 
     async def hear(self, report: NodeReport) -> None:
-        """How much memory processes take, for placement: kept in memory until the next look. Every frontend hears
-        every report, and only the one that looks has a use for it."""
-        if self.looks:
-            self._told |= {
+        """Keep the memory that processes use, for placement, until the next run. Every frontend receives every report;
+        only the leader needs them."""
+        if self.loop.is_leader:
+            self._memory |= {
                 (report.node, process.process_key): ProcessMemory(process.memory_bytes, process.gpu_memory_bytes)
                 for process in report.processes
                 if process.state == ProcessStatus.READY
             }
 
     async def _note_peaks(self, replicas: Sequence[Replica], nodes: Mapping[str, Node]) -> None:
-        told, self._told = self._told, {}
-        if not told:
+        reported, self._memory = self._memory, {}
+        if not reported:
             return
-        peaks = plan_peaks(replicas, nodes, told, stored=self._peaks)
+        peaks = plan_peaks(replicas, nodes, reported, stored=self._peaks)
         if peaks:
             await self._stores.footprints.record_peaks(peaks)
         known = {(row.model, row.revision) for row in replicas}

@@ -1,5 +1,4 @@
-"""What serves from an old version of a backend goes over to the new one: the replica controller does it, here it is
-waited for."""
+"""Waits until replicas of an old backend version are replaced by the new one. The replica controller replaces them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -19,43 +18,43 @@ from corral.system import Clock, Ids
 
 log = structlog.get_logger()
 
-LOOK_EVERY_S = 0.5
+READ_EVERY_S = 0.5
 WITHIN_S = 900.0
 RESTORED_WITHIN_S = 120.0
-TELL_AGAIN_S = 30.0
-"""Frontends forget what they have not heard of for a while, and one that was just started has heard nothing."""
+REPORT_AGAIN_S = 30.0
+"""Progress is repeated: frontends drop what they have not heard for a while, and a new frontend has heard nothing."""
 UNKNOWN = "waiting for the store, which does not answer"
 
 Tell = Callable[[str, NodeId, str], Awaitable[None]]
-"""Of an operation, on a node: what is being done."""
+"""Reports the current step of an operation on a node."""
 
 
 class SharedSnapshot:
-    """One read of the store for all who wait for a switch here, at most twice a second however many they are."""
+    """One read of the store for all rollouts that this frontend waits for, at most twice a second."""
 
     def __init__(self, read: Callable[[Collection[str]], Awaitable[RolloutView]], clock: Clock) -> None:
         self._read, self._clock = read, clock
         self._nodes: set[str] = set()
         self._next: asyncio.Task[RolloutView] | None = None
-        self._last_s = clock.monotonic_s() - LOOK_EVERY_S
+        self._last_s = clock.monotonic_s() - READ_EVERY_S
 
-    async def look(self, node_id: str) -> RolloutView:
-        """What a read shows that begins after this call."""
+    async def read(self, node_id: str) -> RolloutView:
+        """The state from a read that begins after this call."""
         self._nodes.add(node_id)
         if self._next is None:
-            self._next = asyncio.create_task(self._read_soon(), name="look at switches")
+            self._next = asyncio.create_task(self._read_soon(), name="read rollouts")
             self._next.add_done_callback(_take_error)
         return await asyncio.shield(self._next)
 
     async def _read_soon(self) -> RolloutView:
-        await asyncio.sleep(self._last_s + LOOK_EVERY_S - self._clock.monotonic_s())
+        await asyncio.sleep(self._last_s + READ_EVERY_S - self._clock.monotonic_s())
         nodes, self._nodes, self._next = self._nodes, set(), None
         self._last_s = self._clock.monotonic_s()
         return await self._read(nodes)
 
 
 def _take_error(task: "asyncio.Task[RolloutView]") -> None:
-    """All who waited for it may have left."""
+    """Mark the error as seen: everybody who waited for it may have been cancelled."""
     if not task.cancelled():
         task.exception()
 
@@ -64,47 +63,47 @@ class ReplicaRollout:
     def __init__(
         self, stores: Stores, *, notify: Callable[[], None], others: VersionRollout, tell: Tell, clock: Clock, ids: Ids
     ) -> None:
-        """`others` is for processes that are no replica of ours, such as a LocalAI frontend's."""
-        self._stores, self._poke, self._others, self._tell = stores, notify, others, tell
+        """`others` handles processes that are not replicas of this cluster, such as those of a LocalAI frontend."""
+        self._stores, self._notify, self._others, self._tell = stores, notify, others, tell
         self._clock, self._ids = clock, ids
         self._shared = SharedSnapshot(stores.rollouts.read, clock)
 
     async def switch(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
-        """Returns when a successor serves for each, and none of the old version runs. Raises VersionFailed with the
-        cause when one does not start, and SwitchStalled where it does not come to that. A store that does not answer
-        for a while says nothing of the version: it is asked again."""
-        view = await self._shared.look(node_id)
+        """Returns when every replica has a successor that serves, and no process of the old version runs. Raises
+        VersionFailed with the cause when the new version does not start, and RolloutStalled when it could not be
+        tried. While the store does not answer, it is asked again: that is no verdict on the version."""
+        view = await self._shared.read(node_id)
         ours = {replica.process_key for replica in view.replicas[node_id]}
         strangers = [change for change in changes if change.process.process_key not in ours]
         if strangers:
             await self._others.switch(node_id, strangers, backend=backend, digest=digest, operation_id=operation_id)
         keys = frozenset(change.process.process_key for change in changes)
-        waiting = _Switch(self._stores, self._shared, self._poke, node_id, keys, backend=backend, digest=digest)
+        waiting = _NodeRollout(self._stores, self._shared, self._notify, node_id, keys, backend=backend, digest=digest)
         await waiting.begin()
-        self._poke()
-        told, told_s = "", 0.0
+        self._notify()
+        reported, reported_s = "", 0.0
         until_s = self._clock.monotonic_s() + WITHIN_S
-        while doing := await self._look(waiting):
+        while doing := await self._read_step(waiting):
             now_s = self._clock.monotonic_s()
             if now_s > until_s:
                 raise _stalled(waiting, doing)
-            if doing != told or now_s - told_s >= TELL_AGAIN_S:
-                told, told_s = doing, now_s
+            if doing != reported or now_s - reported_s >= REPORT_AGAIN_S:
+                reported, reported_s = doing, now_s
                 await self._tell(operation_id, node_id, doing)
 
-    async def _look(self, waiting: "_Switch") -> str:
+    async def _read_step(self, waiting: "_NodeRollout") -> str:
         try:
-            return await waiting.look()
+            return await waiting.read_step()
         except CorralError as error:
             if not error.retryable:
                 raise
-            log.warning("switch.not_looked_at", error=str(error))
+            log.warning("rollout.state_not_read", error=str(error))
             return UNKNOWN
 
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
-        view = await self._shared.look(node_id)
+        view = await self._shared.read(node_id)
         here = [one for one in view.stopped.get(node_id, ()) if one.backend == backend]
         unserved = [one for one in here if not is_served_again(one, view.models[one.model], digest="")]
         return unserved[0].digest if unserved else None
@@ -112,25 +111,25 @@ class ReplicaRollout:
     async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
         restoring = await self._stores.load_jobs.restore(node_id, backend, digest=digest, ids=self._ids)
         if restoring.jobs or restoring.ended:
-            self._poke()
+            self._notify()
         if not restoring.jobs:
             return Restored()
         until_s = self._clock.monotonic_s() + RESTORED_WITHIN_S
         while wait and self._clock.monotonic_s() < until_s:
-            view = await self._shared.look(node_id)
+            view = await self._shared.read(node_id)
             if not any(job in view.jobs for job in restoring.jobs):
                 return Restored("the old one, which was stopped first, was started again", was_stopped=True)
         return Restored("the old one, which was stopped first, is being started again", was_stopped=True)
 
 
-def _stalled(waiting: "_Switch", doing: str) -> CorralError:
+def _stalled(waiting: "_NodeRollout", doing: str) -> CorralError:
     if doing == UNKNOWN or not waiting.problem:
         return TimedOut(f"replicas still run from the old version after {WITHIN_S:.0f} s ({doing})")
     return RolloutStalled(f"replicas still run from the old version after {WITHIN_S:.0f} s: {waiting.problem}")
 
 
-class _Switch:
-    """One node's replicas of the versions that are to go, and the loads that take their places."""
+class _NodeRollout:
+    """One node's replicas of old versions, and the loads that replace them."""
 
     def __init__(
         self,
@@ -143,27 +142,27 @@ class _Switch:
         backend: str,
         digest: str,
     ) -> None:
-        self._stores, self._shared, self._poke, self._node_id, self._keys = stores, shared, notify, node_id, keys
+        self._stores, self._shared, self._notify, self._node_id, self._keys = stores, shared, notify, node_id, keys
         self._backend, self._digest = backend, digest
         self._replaced: set[str] = set()
         self._earlier: set[str] = set()
         self.problem = ""
-        """What stands in the way, as far as the last look showed; empty while something goes on."""
+        """What blocks the rollout, by the last read; empty while it makes progress."""
 
     async def begin(self) -> None:
-        """Loads begun before the version was changed: only where they fail with this very version does that say
-        anything. What failed beside a replica that still serves is tried anew in any case."""
-        view = await self._shared.look(self._node_id)
+        """Note the loads that began before the version changed: their failures count only if they failed with this
+        version. Retry those that failed beside a replica that still serves."""
+        view = await self._shared.read(self._node_id)
         self._outdated(view)
         jobs = self._jobs(view)
         self._earlier = {job.id for job in jobs}
         for job in jobs:
             if not job.active and job.stop_first_node is None:
-                await self._try_anew(job)
+                await self._retry(job)
 
-    async def look(self) -> str:
-        """What is being done; empty when nothing is left to do."""
-        view = await self._shared.look(self._node_id)
+    async def read_step(self) -> str:
+        """The current step; empty when nothing is left to do."""
+        view = await self._shared.read(self._node_id)
         rows, jobs = self._outdated(view), self._jobs(view)
         failed = [job for job in jobs if not job.active]
         self.problem = _problem_of(jobs, rows)
@@ -180,7 +179,7 @@ class _Switch:
         return await self._await_stopped(view)
 
     async def _await_stopped(self, view: RolloutView) -> str:
-        """Replicas whose loads are gone, though they were stopped for them."""
+        """Wait for replicas that were stopped first and whose loads no longer exist."""
         here = [one for one in view.stopped.get(self._node_id, ()) if one.backend == self._backend]
         settled = [one for one in here if is_served_again(one, view.models[one.model], digest=self._digest)]
         if settled:
@@ -211,19 +210,19 @@ class _Switch:
         return list({job.id: job for job in (*replacing, *stopping)}.values())
 
     async def _judge(self, job: LoadJob, view: RolloutView) -> None:
-        """Of a load that failed. Only that this version did not start here speaks against it; what failed for another
-        reason is tried again when it is due, and at once where it failed with the version before."""
+        """Judge a failed load. Only a failed start of this version here counts against the version. Other failures are
+        retried when due, and at once if they happened with the version before."""
         failed_at_ms = self._check_start(job.model, job.revision, job.created_at, view)
         if job.id in self._earlier or (failed_at_ms is not None and failed_at_ms < job.created_at):
-            await self._try_anew(job)
+            await self._retry(job)
 
-    async def _try_anew(self, job: LoadJob) -> None:
+    async def _retry(self, job: LoadJob) -> None:
         await self._stores.load_jobs.try_anew(job, node_id=self._node_id)
         self._earlier.discard(job.id)
-        self._poke()
+        self._notify()
 
     def _check_start(self, model: str, revision: str, since_ms: int, view: RolloutView) -> int | None:
-        """When the model failed on the node. Raises VersionFailed where it was this version, since then."""
+        """When the model last failed on the node. Raises VersionFailed if that was this version, since `since_ms`."""
         own = view.setbacks.get((self._node_id, model, revision))
         if own is None:
             return None
@@ -233,8 +232,7 @@ class _Switch:
 
 
 def _problem_of(jobs: Sequence[LoadJob], rows: Sequence[Replica]) -> str:
-    """Of loads that have failed again and again, or wait for a place. What is being loaded or drains, or waits for its
-    turn, only takes its time."""
+    """Why loads fail repeatedly or cannot be placed; empty while they run, drain or wait for their turn."""
     for job in jobs:
         if not job.active or (job.last_error and (job.replica_id is None or job.attempts > 1)):
             return brief_cause(job.last_error)

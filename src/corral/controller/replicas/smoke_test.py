@@ -1,4 +1,4 @@
-"""From one version of a backend to another under running models: the seam between operations and replicas."""
+"""How an operation replaces a backend version under running models: the interface to replicas, and the smoke test."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ log = structlog.get_logger()
 
 START_WITHIN_S = 120.0
 STOP_WITHIN_S = 30.0
-CALL_OFF_WITHIN_S = 2.0
+CANCEL_WITHIN_S = 2.0
 PASSING = frozenset({Unavailable.code, OutcomeUnknown.code, TimedOut.code, "cancelled"})
-"""Failures that say nothing of a version: among others, its process was stopped while it started. Another frontend that
-tries it for the same order does that, where one of the two has lost its claim and has not heard of it."""
+"""Failures that are no verdict on a version. "cancelled": its process was stopped while it started, for example by
+another frontend that tests the same intent, after one of the two lost its claim without knowing."""
 
 
 class VersionFailed(Conflict):
@@ -38,54 +38,55 @@ class VersionFailed(Conflict):
 
 
 class RolloutStalled(Conflict):
-    """The new version could not be started for a reason that says nothing of it: it stays, and what serves goes on."""
+    """The new version could not be started, for a reason that is no verdict on it. It stays installed, and the replicas
+    keep serving."""
 
     code = "switch_stalled"
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What became of the version before."""
+    """What happened to the previous version."""
 
     words: str = "the old one serves on"
     was_stopped: bool = False
-    """It had been stopped for the one that does not start."""
+    """Whether it had been stopped for the version that does not start."""
 
 
 class VersionRollout(Protocol):
-    """Moves what serves from one version to another, replica by replica, by the steps each change has."""
+    """Moves replicas from one version to another, one by one."""
 
     async def switch(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
-        """To the version `digest` of the backend as the node names it. Raises VersionFailed when that does not start,
-        with the old one still serving or brought back by `restore`, and SwitchStalled when it could not even be tried;
-        any other error says that nobody knows. Cancelled, it leaves nothing behind that it began itself.
-        Without changes it only waits for what an earlier call began with the backend on the node."""
+        """Move to version `digest` of the backend, under the name it has on the node. Raises VersionFailed when the
+        version does not start (the old one still serves, or `restore` brings it back), and RolloutStalled when it
+        could not be tried. After any other error the outcome is unknown. When cancelled, it undoes what it began.
+        Without changes it only waits for what an earlier call began with this backend on the node."""
         ...
 
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
-        """The version from which a replica served that was stopped for the one that is current, where nothing serves
-        in its place yet; None where there is no such replica."""
+        """The version of a replica that was stopped for the current version and has no successor yet; None if there is
+        no such replica."""
         ...
 
     async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
-        """The version before is current again, `digest`: what was stopped for the one that was meant is started again,
-        and what was to take the places of replicas that serve from it ends. `wait`: for a while, until it serves."""
+        """The previous version, `digest`, is current again. Start again what was stopped for the new version, and end
+        the loads that were to replace its replicas. `wait`: for a while, until it serves."""
         ...
 
 
-class Requests(Protocol):
+class SmokeTestBus(Protocol):
     async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes: ...
 
 
 class SmokeTest:
-    """Where nobody routes to replicas yet: the new version shows that it starts, and goes again.
+    """For processes that this cluster does not route to: starts the new version once and stops it again.
 
-    What serves is left alone and shown as an old process. A backend that loads its model as it starts is not tried:
-    only whoever placed the model knows with what."""
+    Running processes stay as they are and are shown as old. A backend that loads its model at its start is not tested:
+    only the frontend that placed the model knows its arguments."""
 
-    def __init__(self, bus: Requests) -> None:
+    def __init__(self, bus: SmokeTestBus) -> None:
         self._bus = bus
 
     async def switch(
@@ -106,17 +107,17 @@ class SmokeTest:
         try:
             answer = decode(await self._bus.request(subject, encode(request), within_s=START_WITHIN_S), InstallReply)
         except TimedOut as error:
-            await self._call_off(node_id, model)
-            raise RolloutStalled(f"its trial start was not answered within {START_WITHIN_S:.0f} s") from error
+            await self._cancel(node_id, model)
+            raise RolloutStalled(f"the worker did not answer the smoke test within {START_WITHIN_S:.0f} s") from error
         except (OutcomeUnknown, asyncio.CancelledError):
-            await self._call_off(node_id, model)
+            await self._cancel(node_id, model)
             raise
         await self._stop(node_id, model, answer.address, within_s=STOP_WITHIN_S)
         if answer.success:
             return
         reason = answer.error or "the worker gave no reason"
         if answer.code in PASSING:
-            raise Unavailable(f"the new version could not be tried: {reason}")
+            raise Unavailable(f"the new version could not be tested: {reason}")
         raise VersionFailed(reason)
 
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
@@ -125,14 +126,14 @@ class SmokeTest:
     async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
         return Restored()
 
-    async def _call_off(self, node_id: NodeId, model: str) -> None:
-        """Whether it is being started or has been: nothing of it stays."""
+    async def _cancel(self, node_id: NodeId, model: str) -> None:
+        """Cancel the start, or stop the process if it has started."""
         subject, request = node_subject(node_id, CANCEL), CancelRequest(op_id=model, keep=True)
         try:
-            await self._bus.request(subject, encode(request), within_s=CALL_OFF_WITHIN_S)
+            await self._bus.request(subject, encode(request), within_s=CANCEL_WITHIN_S)
         except CorralError as error:
-            log.warning("trial.not_called_off", node=node_id, error=str(error))
-        await self._stop(node_id, model, "", within_s=CALL_OFF_WITHIN_S)
+            log.warning("smoke_test.not_cancelled", node=node_id, error=str(error))
+        await self._stop(node_id, model, "", within_s=CANCEL_WITHIN_S)
 
     async def _stop(self, node_id: NodeId, model: str, address: str, *, within_s: float) -> None:
         request = ModelStopRequest(process_key=f"{model}#0", model_name=model, expected_address=address)
@@ -142,7 +143,7 @@ class SmokeTest:
                 ModelStopReply,
             )
         except CorralError as error:
-            log.warning("trial.not_stopped", node=node_id, process=request.process_key, error=str(error))
+            log.warning("smoke_test.not_stopped", node=node_id, process=request.process_key, error=str(error))
             return
         if not answer.terminated:
-            log.warning("trial.not_stopped", node=node_id, process=request.process_key, error=answer.error)
+            log.warning("smoke_test.not_stopped", node=node_id, process=request.process_key, error=answer.error)

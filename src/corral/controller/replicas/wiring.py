@@ -1,4 +1,4 @@
-"""Everything about replicas that runs in a frontend, put together: loads, stops, and the controller that wants them."""
+"""Wires the reconcilers of replicas in one frontend: loads, stops, replicas, orphans, endpoints and shared storage."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -12,6 +12,7 @@ from corral.bus.subjects import EVERY_PROGRESS, EVERY_STAGING, ROUTES_CHANGED
 from corral.controller.loads.coordinator import LoadCoordinator, LoadRunner
 from corral.controller.loads.localai import RemoteStaging
 from corral.controller.loads.ports import Builds, GrpcLoader, LoadServices, NodeBus, PeerBook, Stager, Traffic
+from corral.controller.loop import ReconcileRuntime
 from corral.controller.replicas.bucket_gc import Bucket, BucketCollector
 from corral.controller.replicas.endpoint_refresh import EndpointRefresher
 from corral.controller.replicas.orphan_gc import OrphanCollector
@@ -26,7 +27,7 @@ log = structlog.get_logger()
 
 
 class BusLink(NodeBus, Protocol):
-    """What replication needs of the bus."""
+    """The part of the bus that replication uses."""
 
     async def serve(self, subject: str, handler: Handler, *, concurrency: int) -> None: ...
 
@@ -34,8 +35,8 @@ class BusLink(NodeBus, Protocol):
 class Replication:
     def __init__(
         self,
+        runtime: ReconcileRuntime,
         *,
-        holder: str,
         stores: Stores,
         bus: BusLink,
         builds: Builds,
@@ -46,15 +47,15 @@ class Replication:
         bucket: Bucket | None = None,
         shared_models: bool,
         ask_report: Callable[[str], Awaitable[NodeReport]],
-        hint: Callable[[], Awaitable[None]],
+        notify_others: Callable[[], Awaitable[None]],
         pace: ScalingPace,
         orphan_grace_s: float,
         clock: Clock,
         ids: Ids,
     ) -> None:
         self._bus = bus
-        self._hint_routes = hint
-        self.stops = ReplicaStopper(stores.replicas, bus, changed=self.changed)
+        self._notify_others = notify_others
+        self.stops = ReplicaStopper(runtime, stores.replicas, bus, on_change=self.changed)
         services = LoadServices(
             stores=stores,
             bus=bus,
@@ -69,34 +70,38 @@ class Replication:
             clock=clock,
             ids=ids,
         )
-        self.runner = LoadRunner(holder, _patient(services))
+        self.runner = LoadRunner(runtime, _patient(services))
         self._elsewhere = RemoteStaging(clock, is_ours=self.runner.loads)
         self.desk = LoadCoordinator(services, self.runner, self._elsewhere)
-        leftovers = OrphanCollector(stores.staged_files, bus, orphan_grace_s=orphan_grace_s, clock=clock)
+        orphans = OrphanCollector(runtime, stores.staged_files, bus, orphan_grace_s=orphan_grace_s, clock=clock)
         self.controller = ReplicaController(
-            holder=holder,
+            runtime,
             stores=stores,
-            stops=self.stops,
+            stopper=self.stops,
             traffic=traffic,
-            loads_changed=self.runner.notify,
-            hint=self.changed,
+            on_load=self.runner.loop.notify,
+            on_change=self.changed,
             pace=pace,
-            leftovers=leftovers,
+            orphans=orphans,
             clock=clock,
             ids=ids,
         )
-        self._learning = EndpointRefresher(
-            stores.replicas, ask_report=ask_report, is_ours=lambda: self.controller.looks, hint=self.changed
+        self._endpoints = EndpointRefresher(
+            runtime,
+            stores.replicas,
+            ask_report=ask_report,
+            is_leader=lambda: self.controller.loop.is_leader,
+            on_change=self.changed,
         )
         self.loops = {
             "loads": self.runner.run,
-            "stops": self.stops.run,
-            "replicas": self.controller.run,
-            "leftovers": leftovers.run,
-            "restarted processes": self._learning.run,
+            "stops": self.stops.loop.run,
+            "replicas": self.controller.loop.run,
+            "orphans": orphans.loop.run,
+            "endpoints": self._endpoints.run,
         }
         if bucket is not None:
-            self.loops["bucket"] = BucketCollector(stores.bucket_weights, bucket).run
+            self.loops["bucket"] = BucketCollector(runtime, stores.bucket_weights, bucket).loop.run
 
     async def start(self) -> None:
         await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=1)
@@ -106,17 +111,17 @@ class Replication:
     def notify(self) -> None:
         """Nodes, models or routes changed."""
         self.desk.notify()
-        self.stops.notify()
-        self.controller.notify()
-        self._learning.notify()
+        self.stops.loop.notify()
+        self.controller.loop.notify()
+        self._endpoints.loop.notify()
 
     async def _on_routes(self, _message: BusMessage) -> None:
         self.notify()
 
     async def changed(self) -> None:
-        """Models, scheduling or replicas were changed here: act now, and tell the others."""
+        """Models, scheduling or replicas were changed here: act now, and notify the other frontends."""
         self.notify()
-        await self._hint_routes()
+        await self._notify_others()
 
 
 def _patient(services: LoadServices) -> LoadServices:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from corral.core.backends.build import BuildRef, short_digest, version_mark
+from corral.core.backoff import Backoff
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend, find_backend
 
@@ -162,6 +163,10 @@ class RetryLimits:
     base_s: float = 30.0
     cap_s: float = 900.0
 
+    @property
+    def backoff(self) -> Backoff:
+        return Backoff(base_s=self.base_s, cap_s=self.cap_s, jitter=0.5)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep:
@@ -181,12 +186,6 @@ class NextStep:
     final: bool = False
 
 
-def retry_delay_s(attempt: int, *, draw: float, limits: RetryLimits) -> float:
-    """Half of it is jitter (`draw` in 0..1), so that nodes that failed together do not retry together."""
-    longest = min(limits.cap_s, limits.base_s * 2.0 ** min(attempt - 1, 20))
-    return longest * (0.5 + 0.5 * draw)
-
-
 def plan_next(intent: Intent, outcome: AttemptOutcome, *, draw: float, limits: RetryLimits) -> NextStep:
     step = NextStep(state=IntentState.PENDING, attempts=intent.attempts)
     match outcome:
@@ -203,7 +202,7 @@ def plan_next(intent: Intent, outcome: AttemptOutcome, *, draw: float, limits: R
             step = replace(step, attempts=intent.attempts + 1, error=reason, failed=True)
             if final or step.attempts >= limits.attempts:
                 return replace(step, state=IntentState.DEAD_LETTERED, final=final)
-            delay_s = retry_delay_s(step.attempts, draw=draw, limits=limits)
+            delay_s = limits.backoff.delay_s(step.attempts, draw)
             return replace(step, due_in_s=delay_s, higher_generation=outdated)
         case _:
             assert_never(outcome)

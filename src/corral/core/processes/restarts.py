@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from corral.core.backoff import Backoff
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
@@ -10,6 +12,11 @@ class RestartPolicy:
     window_s: float = 600.0
     base_s: float = 1.0
     cap_s: float = 60.0
+
+    @property
+    def backoff(self) -> Backoff:
+        """Half of it jitter: with full jitter, a crashing GPU process would sometimes restart at once."""
+        return Backoff(base_s=self.base_s, cap_s=self.cap_s, jitter=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +33,11 @@ class GiveUp:
 def plan_restart(
     policy: RestartPolicy, crashes_s: Sequence[float], *, now_s: float, draw: float
 ) -> RestartAfter | GiveUp:
-    """`crashes_s` are the times of all crashes, the one just seen included. A crash older than the window is forgiven.
-
-    The delay keeps at least half of its length: full jitter would sometimes restart a crashing GPU process at once.
-    """
+    """`crashes_s`: the times of all crashes, the latest included. Crashes older than the window do not count."""
     recent = len(recent_crashes(policy, crashes_s, now_s=now_s))
     if recent > policy.budget:
         return GiveUp(reason=f"it ended {recent} times within {policy.window_s:.0f} s (limit {policy.budget})")
-    longest_s = min(policy.cap_s, policy.base_s * 2.0 ** min(max(recent - 1, 0), 16))
-    return RestartAfter(delay_s=longest_s * (0.5 + draw / 2), attempt=max(recent, 1))
+    return RestartAfter(delay_s=policy.backoff.delay_s(recent, draw), attempt=max(recent, 1))
 
 
 def recent_crashes(policy: RestartPolicy, crashes_s: Sequence[float], *, now_s: float) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from corral.core.causes import brief_cause
-from corral.core.replicas.load_jobs import retry_delay_s
+from corral.core.replicas.load_jobs import LOAD_RETRIES
 
 MAX_FAILED_NODES = 3
 """After failures on so many nodes the model itself is the likely cause, and the load waits before the next node."""
@@ -41,7 +41,7 @@ def format_utc_time(at_ms: int) -> str:
 
 def cooldown_s(attempts: int, failures_here: int, *, draw: float) -> float:
     """Grows with the attempts of this load on any node, and with the failures on this node."""
-    return retry_delay_s(max(attempts, failures_here), draw=draw)
+    return LOAD_RETRIES.delay_s(max(attempts, failures_here), draw)
 
 
 def cause_of(backoffs: Iterable[LoadBackoff]) -> str:

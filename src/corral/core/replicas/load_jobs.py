@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from corral.core.backoff import Backoff
+
 GIB = 1 << 30
 
 
@@ -26,8 +28,8 @@ INSTALL_STALL_S = 300.0
 LOAD_BASE_S = 300.0
 LOAD_S_PER_GIB = 20.0
 LOAD_CAP_S = 6 * 3600.0
-RETRY_BASE_S = 5.0
-RETRY_CAP_S = 300.0
+LOAD_RETRIES = Backoff(base_s=5.0, cap_s=300.0, jitter=0.5)
+"""Never at once, so that a model that cannot load costs little."""
 RETRY_AFTER_S = (5, 300)
 
 
@@ -48,12 +50,6 @@ def stall_window_s(state: LoadState, weights_bytes: int | None) -> float:
             return max(INSTALL_STALL_S, load_stall_s(weights_bytes))
         case _:
             return load_stall_s(weights_bytes)
-
-
-def retry_delay_s(attempts: int, *, draw: float) -> float:
-    """Between half and the whole of an exponential step, so that a model that cannot load stays quiet."""
-    step = min(RETRY_CAP_S, RETRY_BASE_S * 2.0 ** min(max(attempts, 1) - 1, 16))
-    return step * (0.5 + 0.5 * draw)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
+from corral.core.backoff import Backoff
 from corral.core.replicas.fair_queue import FairQueue
 from corral.core.replicas.load_balancing import pick_by_hint, pick_two
 from corral.core.replicas.routing import OPENAI, ModelRoute, RouteReplica
@@ -10,8 +11,7 @@ from corral.frontend.gateway.metrics import EndpointMetrics
 from corral.frontend.gateway.queueing import Waiter
 from corral.frontend.gateway.upstream.calls import UpstreamLink
 
-AVOID_S = 1.0
-AVOID_MAX_S = 15.0
+AVOIDED = Backoff(base_s=1.0, cap_s=15.0)
 
 
 class Endpoint:
@@ -64,7 +64,7 @@ class Endpoint:
         """Avoids the replica for a while, at least for `for_s`. Failures while it is avoided do not add up."""
         if self.avoid_until_s <= now_s:
             self._failures += 1
-            self.avoid_until_s = now_s + min(AVOID_MAX_S, AVOID_S * 2.0 ** min(self._failures - 1, 8))
+            self.avoid_until_s = now_s + AVOIDED.delay_s(self._failures)
         self.avoid_until_s = max(self.avoid_until_s, now_s + for_s)
 
     def has_capacity(self, now_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""What makes wishes true on a frontend, put together."""
+"""Wires what a frontend does about backends: operations, intents, policies and upgrade checks."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,9 +10,10 @@ from corral.controller.backends.fleet_builds import FleetBuilds
 from corral.controller.backends.intent_controller import IntentReconciler
 from corral.controller.backends.peers import BlobPeers
 from corral.controller.backends.policy_controller import PolicyReconciler
-from corral.controller.backends.progress import LiveProgress
+from corral.controller.backends.progress import SAVE_EVERY_S, LiveProgress
 from corral.controller.backends.resolve import Resolver
 from corral.controller.backends.upgrades import UpgradeCheck
+from corral.controller.loop import Reconciler, ReconcileRuntime
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.smoke_test import VersionRollout
@@ -43,7 +44,8 @@ def attempt_limits(settings: FrontendSettings) -> AttemptLimits:
 class BackendsWiring:
     def __init__(
         self,
-        me: FrontendInfo,
+        info: FrontendInfo,
+        runtime: ReconcileRuntime,
         stores: Stores,
         bus: Bus,
         artifacts: Artifacts,
@@ -52,13 +54,13 @@ class BackendsWiring:
         replicas: VersionRollout,
         refused: RefusedMessages,
         *,
-        hint: Callable[[str], Awaitable[None]],
+        announce: Callable[[str], Awaitable[None]],
         clock: Clock,
         ids: Ids,
     ) -> None:
 
         async def changed() -> None:
-            await hint("operations")
+            await announce("operations")
 
         resolver = self.resolver = Resolver(galleries, artifacts, stores.resolved_builds)
         self.builds = FleetBuilds(resolver, stores.version_holds)
@@ -72,7 +74,9 @@ class BackendsWiring:
             nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=ids
         )
         self.progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
+        saving = Reconciler("progress", self.progress.reconcile, runtime, every_s=SAVE_EVERY_S, at_start=False)
         self.intents = IntentReconciler(
+            runtime,
             intents=stores.intents,
             bus=bus,
             reports=reports,
@@ -80,47 +84,50 @@ class BackendsWiring:
             health=stores.health,
             replicas=replicas,
             peers=self.peers,
-            limits=attempt_limits(me.settings),
+            limits=attempt_limits(info.settings),
             ids=ids,
             on_change=changed,
         )
         self.desired = PolicyReconciler(
-            holder=me.id,
+            runtime,
             stores=stores,
             fleet=self.fleet,
             resolver=resolver,
-            exhausted_retry=exhausted_retry(me.settings.backend_retry_exhausted_s),
+            exhausted_retry=exhausted_retry(info.settings.backend_retry_exhausted_s),
             clock=clock,
             ids=ids,
             on_change=changed,
         )
 
         async def look_for_upgrades() -> None:
-            await hint(UPGRADES)
+            await announce(UPGRADES)
 
         self.upgrades = UpgradeCheck(
+            runtime,
             fleet=self.fleet,
             states=self.desired,
             galleries=galleries,
-            every_s=me.settings.upgrade_check_interval_s,
+            every_s=info.settings.upgrade_check_interval_s,
             notify_all=look_for_upgrades,
         )
 
         async def observed() -> None:
-            await hint("backends")
+            await announce("backends")
 
         reports.on_change(observed)
         reports.listen(self.intents.hear)
+        self.loops = {
+            "progress": saving.run,
+            "intents": self.intents.run,
+            "policies": self.desired.run,
+            "upgrades": self.upgrades.loop.run,
+        }
 
     def notify(self, kind: str) -> None:
-        """Rows of this kind changed, here or on another frontend; or all are asked to look for upgrades."""
+        """Rows of this kind changed, here or on another frontend, or all frontends are to check for upgrades."""
         if kind == UPGRADES:
-            self.upgrades.notify()
+            self.upgrades.loop.notify()
             return
-        self.intents.notify()
+        self.intents.loop.notify()
         if kind in ("nodes", "backends"):
-            self.desired.notify()
-
-    async def release(self) -> None:
-        await self.intents.release()
-        await self.desired.release()
+            self.desired.loop.notify()

@@ -1,4 +1,4 @@
-"""The driver for LocalAI's gRPC backends and what it needs of a frontend, put together."""
+"""Wires the driver for LocalAI's gRPC backends and the file servers of workers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,7 +33,7 @@ class DriversWiring:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        """`registration_token` opens backends and file servers of LocalAI's own workers: they have no others."""
+        """`registration_token` is the only credential of backends and file servers of LocalAI workers."""
         self._stores = stores
         self._ask_report = ask_report
         self._registration_token = registration_token
@@ -50,7 +50,7 @@ class DriversWiring:
             files=self._files,
             on_wrong_process=self._on_wrong_process,
         )
-        self.loops = {"wrong processes": self._end_wrong}
+        self.loops = {"wrong processes": self._stop_wrong}
 
     async def close(self) -> None:
         await self.driver.close()
@@ -61,7 +61,7 @@ class DriversWiring:
             return known.server
         node = await self._stores.nodes.read_one(node_id)
         if not node.http_address:
-            raise Unavailable(f"node {node.name} does not tell where its file server is")
+            raise Unavailable(f"node {node.name} did not report the address of its file server")
         await check_reach(node.http_address, told_from=node.registered_from, what=f"file server of {node.name}")
         token = (await self._ask_report(node_id)).http_token or self._registration_token
         server = FileServer(f"http://{node.http_address}", token)
@@ -72,8 +72,8 @@ class DriversWiring:
         if not self._wrong.full():
             self._wrong.put_nowait((replica.id, reason))
 
-    async def _end_wrong(self) -> None:
-        """Whoever is there, it is not the replica: it gets no request again, and is ended where it is ours."""
+    async def _stop_wrong(self) -> None:
+        """Another process has the address of the replica. It gets no more requests, and is stopped if it is ours."""
         replica_id, reason = await self._wrong.get()
         await self._stores.replicas.request_stop([replica_id], why=reason)
         await self._changed()

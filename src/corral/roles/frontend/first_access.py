@@ -1,4 +1,4 @@
-"""The first admin key and the registration token: made once, kept in the data directory, known to the store by hash."""
+"""Creates the first admin key and the registration token: once, in the data directory; the store has their hashes."""
 
 from pathlib import Path
 
@@ -15,14 +15,14 @@ log = structlog.get_logger()
 
 
 async def prepare_access(settings: FrontendSettings, stores: Stores, *, ids: Ids, disk: Disk) -> str:
-    """Returns the token machines may join with."""
+    """Returns the token with which nodes may join."""
     keys = settings.data_dir / "keys"
     belongs_to_up = settings.local_token is not None
     if settings.admin_key is not None:
         name = "settings" if belongs_to_up else "admin"
         await _add_admin(stores, settings.admin_key.get_secret_value(), ids, name=name)
     if settings.admin_key is None or belongs_to_up:
-        await _keep_local_admin(settings, stores, keys / "admin.key", ids=ids, disk=disk)
+        await _ensure_local_admin(settings, stores, keys / "admin.key", ids=ids, disk=disk)
     if settings.local_token is not None:
         await stores.access.add_join_token(settings.local_token.get_secret_value(), approves=True)
     if settings.registration_token is not None:
@@ -37,10 +37,10 @@ async def _add_admin(stores: Stores, key: str, ids: Ids, *, name: str = "admin")
     return await stores.access.add_key(id=ids.uuid(), name=name, scope=Scope.ADMIN, key=key, actor="start")
 
 
-async def _keep_local_admin(settings: FrontendSettings, stores: Stores, path: Path, *, ids: Ids, disk: Disk) -> None:
-    """An admin key in the data directory that works: who may read that directory runs this fleet anyway.
+async def _ensure_local_admin(settings: FrontendSettings, stores: Stores, path: Path, *, ids: Ids, disk: Disk) -> None:
+    """Keep a valid admin key in the data directory: whoever can read that directory controls this cluster anyway.
 
-    Made at the first start; made anew when it was lost or revoked. A frontend that joins others has none of its own."""
+    It is created at the first start, and again when it was lost or revoked. A frontend that joins others has none."""
     belongs_to_up = settings.local_token is not None
     kept = read_secret(disk, path)
     if kept is not None:
@@ -51,7 +51,7 @@ async def _keep_local_admin(settings: FrontendSettings, stores: Stores, path: Pa
     made = new_api_key(ids)
     write_secret(disk, path, made)
     await _add_admin(stores, made, ids)
-    log.info("access.admin_key_made", file=str(path))
+    log.info("access.admin_key_created", file=str(path))
 
 
 async def _has_admin(stores: Stores) -> bool:

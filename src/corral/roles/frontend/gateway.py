@@ -1,4 +1,4 @@
-"""The gateway of a frontend and all that feeds it, put together."""
+"""Wires the gateway of a frontend: routes, keys, open requests, traffic history and metrics."""
 
 import asyncio
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ from corral.telemetry.shared_metrics import add_metrics, decode_metrics, encode_
 
 METRICS_EVERY_S = 2.0
 MEMORY_EVERY_S = 30.0
-"""Often enough for every minute of a machine's history to have its figure."""
-REMEMBERED_WITHIN_S = 2.0
+"""Often enough that every minute of a node's history has a value."""
+TRACE_WITHIN_S = 2.0
 
 
 def _limits(settings: FrontendSettings) -> GatewayLimits:
@@ -53,11 +53,11 @@ def _limits(settings: FrontendSettings) -> GatewayLimits:
 
 
 class GatewayWiring:
-    """Entered before it serves; leaving ends what still runs."""
+    """Enter it before serving. Leaving it ends what still runs."""
 
     def __init__(
         self,
-        me: FrontendInfo,
+        info: FrontendInfo,
         place: ProcessSlot,
         stores: Stores,
         bus: Bus,
@@ -75,12 +75,12 @@ class GatewayWiring:
         self._bus = bus
         self._disk = disk
         self._place = place
-        self._metrics_dir = me.settings.data_dir / "metrics"
+        self._metrics_dir = info.settings.data_dir / "metrics"
         self._counted_before = self._read_counts(place)
         self._stores = stores
         self._inflight = inflight
-        self._key_peers = KeyPeers(bus, stores.frontends, me.id)
-        self._keys = StoredKeys(stores.access, gate, auth=me.settings.auth, peers=self._key_peers)
+        self._key_peers = KeyPeers(bus, stores.frontends, info.id)
+        self._keys = StoredKeys(stores.access, gate, auth=info.settings.auth, peers=self._key_peers)
         self._upstream = HttpUpstream()
         self.registry = registry
         self.gateway = Gateway(
@@ -93,21 +93,21 @@ class GatewayWiring:
             drivers=drivers,
             clock=clock,
             draw=ids.draw,
-            limits=_limits(me.settings),
+            limits=_limits(info.settings),
             usage=usage,
-            proxies=TrustedProxies(me.settings.trusted_proxies),
+            proxies=TrustedProxies(info.settings.trusted_proxies),
         )
-        self.pulse = FleetTraffic(self.gateway.metrics, self.gateway.accounting.fold, frontend=me.id, clock=clock)
+        self.pulse = FleetTraffic(self.gateway.metrics, self.gateway.accounting.fold, frontend=info.id, clock=clock)
         self.loops = {
             "routes": self.gateway.table.follow,
             "keys": self._keys.follow,
-            "in flight": self._tell,
-            "last used": self._touch,
-            "pulse": self._beat,
-            "memory": self._watch_memory,
+            "in flight": self._publish_open_requests,
+            "last used": self._write_last_used,
+            "traffic": self._publish_traffic,
+            "memory": self._read_memory,
         }
         if place.count > 1:
-            self.loops["metrics"] = self._keep_metrics
+            self.loops["metrics"] = self._write_metrics
         self._opened = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -128,8 +128,8 @@ class GatewayWiring:
         await self._key_peers.serve(self._keys.answer_peer, drop=self._keys.drop)
         await self.gateway.table.catch_up()
 
-    def poke_keys(self) -> None:
-        """Some key changed, on this frontend or another."""
+    def notify_keys(self) -> None:
+        """An API key changed, here or on another frontend."""
         self._keys.notify()
 
     def _read_counts(self, place: ProcessSlot) -> list[Metric]:
@@ -140,16 +140,16 @@ class GatewayWiring:
         return add_metrics([without_gauges(self._counted_before), self.registry.collect()])
 
     def read_metrics(self) -> str:
-        """Of all processes of this frontend."""
+        """Metrics of all processes of this frontend."""
         return render(add_metrics([self._collect(), *(self._read_counts(place) for place in self._place.siblings())]))
 
-    async def _keep_metrics(self) -> None:
+    async def _write_metrics(self) -> None:
         while True:
             try:
                 content = encode_metrics(self._collect())
                 await asyncio.to_thread(self._disk.write, self._metrics_dir / self._place.name("frontend"), content)
             except OSError as error:
-                raise Unavailable(f"cannot keep metrics in {self._metrics_dir}: {error.strerror}") from error
+                raise Unavailable(f"cannot write metrics to {self._metrics_dir}: {error.strerror}") from error
             await asyncio.sleep(METRICS_EVERY_S)
 
     async def _on_routes(self, _message: BusMessage) -> None:
@@ -162,36 +162,36 @@ class GatewayWiring:
         self.pulse.receive(decode(message.data, TrafficReport))
 
     async def _on_why(self, message: BusMessage) -> bytes | None:
-        note = self.gateway.explain(decode(message.data, ExplainRequest).id)
-        return encode(note) if note is not None else None
+        trace = self.gateway.explain(decode(message.data, ExplainRequest).id)
+        return encode(trace) if trace is not None else None
 
     async def explain(self, request_id: str) -> TracedRequest | None:
-        """Why a request went where it went, whichever frontend served it."""
-        note = self.gateway.explain(request_id)
-        if note is not None:
-            return note
+        """The trace of a request, whichever frontend served it."""
+        trace = self.gateway.explain(request_id)
+        if trace is not None:
+            return trace
         asked = encode(ExplainRequest(request_id))
         try:
-            return decode(await self._bus.request(EXPLAIN_REQUEST, asked, within_s=REMEMBERED_WITHIN_S), TracedRequest)
-        except (OutcomeUnknown, Unavailable):  # who does not remember does not answer
+            return decode(await self._bus.request(EXPLAIN_REQUEST, asked, within_s=TRACE_WITHIN_S), TracedRequest)
+        except (OutcomeUnknown, Unavailable):  # a frontend that has no trace of it does not answer
             return None
 
-    async def _beat(self) -> None:
-        async def publish(beat: TrafficReport) -> None:
-            await self._bus.publish(TRAFFIC, encode(beat))
+    async def _publish_traffic(self) -> None:
+        async def publish(report: TrafficReport) -> None:
+            await self._bus.publish(TRAFFIC, encode(report))
 
         await self.pulse.keep_publishing(publish)
 
-    async def _watch_memory(self) -> None:
+    async def _read_memory(self) -> None:
         while True:
             self.pulse.record_memory({node.name: memory_use(node) for node in await self._stores.nodes.read_all()})
             await asyncio.sleep(MEMORY_EVERY_S)
 
-    async def _tell(self) -> None:
+    async def _publish_open_requests(self) -> None:
         async def publish(message: OpenRequests) -> None:
             await self._bus.publish(INFLIGHT, encode(message))
 
         await self._inflight.keep_publishing(publish)
 
-    async def _touch(self) -> None:
+    async def _write_last_used(self) -> None:
         await self._inflight.keep_touching(self._stores.replicas)

@@ -1,4 +1,4 @@
-"""Which keys are in force, among frontends: whoever lost the store asks those that still read it."""
+"""Which API keys are valid, among frontends: one that lost the store asks those that still read it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,12 +10,12 @@ from corral.store.nodes.frontends import FRONTEND_LIVE_WITHIN_S, FrontendStore
 
 ASK_WITHIN_S = 3.0
 KNOWS_NOTHING_AFTER_S = 1.0
-"""Who has lost the store itself answers later: the first answer counts."""
+"""A frontend that has lost the store too replies later: the first reply counts."""
 
 
 class KeyPeers:
-    def __init__(self, bus: Bus, frontends: FrontendStore, me: str) -> None:
-        self._bus, self._frontends, self._me = bus, frontends, me
+    def __init__(self, bus: Bus, frontends: FrontendStore, frontend_id: str) -> None:
+        self._bus, self._frontends, self._id = bus, frontends, frontend_id
 
     @property
     def connected(self) -> bool:
@@ -23,18 +23,18 @@ class KeyPeers:
 
     async def are_there(self) -> bool:
         rows = await self._frontends.read_live(within_s=FRONTEND_LIVE_WITHIN_S)
-        return any(row.id != self._me for row in rows)
+        return any(row.id != self._id for row in rows)
 
     async def ask(self, revoked: Sequence[str]) -> KeysInForce:
-        question = encode(KeysQuestion(frontend=self._me, revoked=list(revoked)))
+        question = encode(KeysQuestion(frontend=self._id, revoked=list(revoked)))
         return decode(await self._bus.request(KEYS_IN_FORCE, question, within_s=ASK_WITHIN_S), KeysInForce)
 
     async def serve(self, tell: Callable[[], Awaitable[KeysInForce]], *, drop: Callable[[Sequence[str]], None]) -> None:
-        """`drop`: forgets keys that another frontend knows to be revoked."""
+        """`drop`: called with keys that another frontend knows to be revoked."""
 
         async def answer(message: BusMessage) -> bytes | None:
             question = decode(message.data, KeysQuestion)
-            if question.frontend == self._me:
+            if question.frontend == self._id:
                 return None
             drop(question.revoked)
             later = asyncio.ensure_future(asyncio.sleep(KNOWS_NOTHING_AFTER_S))

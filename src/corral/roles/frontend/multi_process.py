@@ -1,6 +1,6 @@
-"""`--processes N`: several frontends on one port. This process starts them, watches them, and starts again what dies.
+"""`--processes N`: several frontends on one port. This process starts them, watches them and restarts those that end.
 
-Each is a whole frontend like any other on the same store; the kernel spreads connections over them."""
+Each is a complete frontend on the same store; the kernel distributes connections among them."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from corral.core.backoff import restart_delay_s
+from corral.core.backoff import PROCESS_RESTARTS
 from corral.core.errors import Unavailable
 from corral.settings.roles import FrontendSettings
 from corral.settings.values import split_host_port
@@ -28,7 +28,7 @@ STEADY_AFTER_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessSlot:
-    """Which of a frontend's processes this is."""
+    """The place of one process among those of a frontend."""
 
     index: int
     count: int
@@ -38,7 +38,7 @@ class ProcessSlot:
         return self.index == 0
 
     def name(self, what: str) -> str:
-        """`what` for the first or only one, which is also what a frontend of one process uses."""
+        """`what` for the first or only process, so that a frontend of one process uses the plain name."""
         return what if self.is_first else f"{what}-{self.index}"
 
     def siblings(self) -> list["ProcessSlot"]:
@@ -46,7 +46,7 @@ class ProcessSlot:
 
 
 def read_place(settings: FrontendSettings, environ: Mapping[str, str] = os.environ) -> ProcessSlot | None:
-    """None for the parent of several."""
+    """None for the parent of several processes."""
     if PROCESS in environ:
         return ProcessSlot(int(environ[PROCESS]), settings.processes)
     return ProcessSlot(0, 1) if settings.processes == 1 else None
@@ -54,15 +54,15 @@ def read_place(settings: FrontendSettings, environ: Mapping[str, str] = os.envir
 
 async def run_processes(settings: FrontendSettings, *, clock: Clock, ids: Ids, disk: Disk) -> None:
     with disk.hold(settings.data_dir, "processes"):
-        # Shared listening finds out nothing about strangers: so first alone, for a moment.
+        # A shared socket does not show that another program listens here, so bind it exclusively once.
         host, port = split_host_port(settings.listen)
         bind_socket(host, port, setting="--listen").close()
         disk.remove(settings.data_dir / "run.json")
-        processes = [Keeper(index, clock=clock, ids=ids) for index in range(settings.processes)]
+        processes = [ProcessWatcher(index, clock=clock, ids=ids) for index in range(settings.processes)]
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(processes[0].run())
-                # The first one makes keys and tables; the others find them.
+                # The first process creates keys and tables; the others use them.
                 await _wait_until_started(settings, disk, clock)
                 for process in processes[1:]:
                     tasks.create_task(process.run())
@@ -73,16 +73,18 @@ async def run_processes(settings: FrontendSettings, *, clock: Clock, ids: Ids, d
 
 
 async def _wait_until_started(settings: FrontendSettings, disk: Disk, clock: Clock) -> None:
-    """It writes down its address when everything is there."""
+    """The first process writes its address when it is ready."""
     deadline_s = clock.monotonic_s() + READY_WITHIN_S
     while disk.read(settings.data_dir / "run.json") is None:
         if clock.monotonic_s() > deadline_s:
-            raise Unavailable(f"the first process has not started within {READY_WITHIN_S:g} s; its log tells why")
+            raise Unavailable(
+                f"the first process has not started within {READY_WITHIN_S:g} s; see its log for the reason"
+            )
         await asyncio.sleep(0.1)
 
 
-class Keeper:
-    """One process and its successors."""
+class ProcessWatcher:
+    """Starts one process again and again."""
 
     def __init__(self, index: int, *, clock: Clock, ids: Ids, command: Sequence[str] | None = None) -> None:
         self._index = index
@@ -102,7 +104,7 @@ class Keeper:
                 raise Unavailable(f"process {self._index} of this frontend cannot start (exit code {code})")
             lasted_s = self._clock.monotonic_s() - began_s
             failures = 1 if lasted_s > STEADY_AFTER_S else failures + 1
-            delay_s = restart_delay_s(failures, draw=self._ids.draw())
+            delay_s = PROCESS_RESTARTS.delay_s(failures, self._ids.draw())
             log.warning("process.ended", process=self._index, code=code, again_in_s=round(delay_s, 1))
             await asyncio.sleep(delay_s)
 

@@ -1,11 +1,12 @@
-"""What a frontend knows of its nodes and how it judges them, put together."""
+"""Wires what a frontend does about nodes: heartbeats, process leases, reports, health and the audit log."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
 from corral.bus.client import Bus
-from corral.controller.nodes.audit_retention import AuditKeeper
+from corral.controller.loop import Reconciler, ReconcileRuntime
+from corral.controller.nodes.audit_retention import AuditRetention
 from corral.controller.nodes.health import HealthController
-from corral.controller.nodes.refused_messages import RefusedMessages
+from corral.controller.nodes.refused_messages import SAVE_EVERY_S, RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.core.nodes.presence import Limits
 from corral.core.processes.leases import lease_length_s
@@ -21,46 +22,45 @@ from corral.system import Clock
 class NodesWiring:
     def __init__(
         self,
-        me: FrontendInfo,
+        info: FrontendInfo,
+        runtime: ReconcileRuntime,
         stores: Stores,
         bus: Bus,
         authority: BusAuthority,
         refused: RefusedMessages,
         *,
-        hint: Callable[[], Awaitable[None]],
+        on_change: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
-        settings = me.settings
+        settings = info.settings
         self._authority, self._credentials, self._bus = authority, stores.bus_credentials, bus
         self.beats = HeartbeatBatcher(stores.registration)
         self.grants = LeaseGrants(stores.replicas, lease_s=_lease_s(settings), clock=clock)
-        self.reports = Reports(bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
+        self.reports = Reports(
+            runtime, bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock
+        )
         self._health = HealthController(
-            holder=me.id,
-            verdicts=stores.health,
-            leases=stores.leases,
+            runtime,
+            store=stores.health,
             bus=bus,
             limits=Limits(suspect_after_s=settings.suspect_after_s, offline_after_s=settings.offline_after_s),
             every_s=settings.health_interval_s,
             clock=clock,
-            on_change=hint,
+            on_change=on_change,
             also=self._enforce,
         )
-        audit = AuditKeeper(
-            holder=me.id,
-            events=stores.events,
-            leases=stores.leases,
-            keep_s=settings.audit_retention_s,
-            most=settings.audit_max_entries,
+        audit = AuditRetention(
+            runtime, stores.events, keep_s=settings.audit_retention_s, most=settings.audit_max_entries
         )
+        refusals = Reconciler("refused_messages", lambda _run: refused.save(), runtime, every_s=SAVE_EVERY_S)
         self.loops: Mapping[str, Callable[[], Awaitable[None]]] = {
             "beats": self.beats.run,
             "grants": self.grants.run,
-            "health": self._health.run,
-            "audit": audit.run,
-            "observations": self.reports.run,
-            "silent nodes": self.reports.look,
-            "refused messages": refused.run,
+            "health": self._health.loop.run,
+            "audit": audit.loop.run,
+            "reports": self.reports.run,
+            "silent_nodes": self.reports.silent_nodes.run,
+            "refused_messages": refusals.run,
         }
 
     async def start(self) -> None:
@@ -68,11 +68,8 @@ class NodesWiring:
         await self.reports.start()
 
     def notify(self) -> None:
-        self._health.notify()
-        self.reports.notify()
-
-    async def release(self) -> None:
-        await self._health.release()
+        self._health.loop.notify()
+        self.reports.silent_nodes.notify()
 
     async def _enforce(self, *, anew: bool = False) -> None:
         await enforce_quietly(self._authority, self._credentials, anew=anew)

@@ -1,4 +1,4 @@
-"""Scheduling that is set anew at every start, from a setting or a file."""
+"""Scheduling from a setting or a file, applied at every start."""
 
 import json
 
@@ -13,9 +13,9 @@ ACTOR = "settings"
 
 
 async def seed_scheduling(settings: FrontendSettings, stores: Stores, *, ids: Ids, disk: Disk) -> None:
-    """Overwrites the models listed; others keep what they have."""
+    """Overwrite the scheduling of the listed models; others keep theirs."""
     try:
-        wanted = parse_seed(_read_json(settings.model_scheduling), source="--model-scheduling")
+        seeds = parse_seed(_read_json(settings.model_scheduling), source="--model-scheduling")
         path = settings.model_scheduling_config
         if path is not None:
             try:
@@ -23,13 +23,13 @@ async def seed_scheduling(settings: FrontendSettings, stores: Stores, *, ids: Id
             except OSError as error:
                 raise InvalidSetting(f"--model-scheduling-config: cannot read {path}: {error.strerror}") from error
             if text is None:
-                raise InvalidSetting(f"--model-scheduling-config: there is no file {path}")
-            wanted += parse_seed(load_yaml(text.decode()), source=str(path))
+                raise InvalidSetting(f"--model-scheduling-config: {path} does not exist")
+            seeds += parse_seed(load_yaml(text.decode()), source=str(path))
     except InvalidSetting:
         raise
     except InvalidInput as error:
         raise InvalidSetting(str(error)) from error
-    for scheduling in wanted:
+    for scheduling in seeds:
         await stores.scheduling.save(scheduling, actor=ACTOR, ids=ids)
 
 

@@ -1,4 +1,4 @@
-"""One frontend's parts put together, and run until it is told to stop."""
+"""Wires one frontend and runs it until it is stopped."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ from corral import __version__
 from corral.artifacts import Artifacts
 from corral.bus.client import Bus
 from corral.controller.backends.progress import publish_progress
+from corral.controller.loop import ReconcileRuntime
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.replicas.rollout import ReplicaRollout
 from corral.controller.replicas.smoke_test import SmokeTest
@@ -42,15 +43,15 @@ from corral.frontend.gateway.usage_writer import UsageCounter
 from corral.frontend.http.event_feed import LiveFeed
 from corral.frontend.http.proxies import TrustedProxies
 from corral.frontend.models.gallery import ModelGallery
+from corral.frontend.models.weights_stager import FrontendStager, RecordedBucket, open_weights_bucket
 from corral.roles.frontend.backends import BackendsWiring
-from corral.roles.frontend.change_hints import ChangeNotifier
+from corral.roles.frontend.change_notifier import ChangeNotifier
 from corral.roles.frontend.drivers import DriversWiring
 from corral.roles.frontend.exposure import local_url
 from corral.roles.frontend.gateway import GatewayWiring
 from corral.roles.frontend.multi_process import ProcessSlot
 from corral.roles.frontend.nodes import NodesWiring
 from corral.roles.frontend.scheduling_seed import seed_scheduling
-from corral.roles.frontend.weights_stager import FrontendStager, NotedBucket, open_weights_bucket
 from corral.settings.roles import FrontendSettings
 from corral.settings.values import redact_url
 from corral.store.stores import Stores
@@ -82,7 +83,7 @@ def _pace(settings: FrontendSettings) -> ScalingPace:
 class FrontendRole:
     def __init__(
         self,
-        me: FrontendInfo,
+        info: FrontendInfo,
         place: ProcessSlot,
         stores: Stores,
         bus: Bus,
@@ -94,13 +95,18 @@ class FrontendRole:
         ids: Ids,
         disk: Disk,
     ) -> None:
-        settings = me.settings
-        self._me, self._place, self._stores, self._bus = me, place, stores, bus
+        settings = info.settings
+        self._info, self._place, self._stores, self._bus = info, place, stores, bus
         self._artifacts, self._clock, self._ids, self._disk = artifacts, clock, ids, disk
-        self._hints = ChangeNotifier(bus, me.id, notify=self._poke)
+        self._changes = ChangeNotifier(bus, info.id, notify=self._rows_changed)
         registry = MetricRegistry()
+        self._runtime = ReconcileRuntime(
+            holder=info.id, leases=stores.leases, registry=registry, clock=clock, draw=ids.draw
+        )
         self._refused = RefusedMessages(stores.nodes, clock, registry)
-        self._watch = NodesWiring(me, stores, bus, authority, self._refused, hint=self._hints.tell, clock=clock)
+        self._nodes = NodesWiring(
+            info, self._runtime, stores, bus, authority, self._refused, on_change=self._changes.announce, clock=clock
+        )
         self._galleries = Galleries(
             artifacts,
             backends=settings.backend_galleries,
@@ -109,15 +115,15 @@ class FrontendRole:
             clock=clock,
         )
         self._usage = UsageCounter(stores.usage, writer=ids.uuid())
-        self._inflight = InFlight(me.id, run=ids.uuid())
-        self._fleet = self._put_fleet_together()
-        self._open_operations = OpenOperations(stores.operations, self._fleet.progress)
-        self._listing = FleetListing(self._fleet.desired, self._fleet.upgrades, stores.intents, stores.operations)
-        self._feed = self._put_feed_together()
-        self._replication = self._put_replication_together(token)
-        self._grpc = DriversWiring(
+        self._inflight = InFlight(info.id, run=ids.uuid())
+        self._backends = self._wire_backends()
+        self._open_operations = OpenOperations(stores.operations, self._backends.progress)
+        self._listing = FleetListing(self._backends.desired, self._backends.upgrades, stores.intents, stores.operations)
+        self._feed = self._wire_feed()
+        self._replication = self._wire_replication(token)
+        self._drivers = DriversWiring(
             stores,
-            ask_report=self._watch.reports.ask,
+            ask_report=self._nodes.reports.ask,
             registration_token=token,
             changed=self._routes_changed,
             clock=clock,
@@ -128,15 +134,15 @@ class FrontendRole:
         gate = self._gate = Authorizer(
             stores.access, guesses, clock=clock, auth=settings.auth, public=public, public_url=settings.public_url or ""
         )
-        self._serving = GatewayWiring(
-            me, place, stores, bus, gate, self._inflight, disk=disk,
-            loads=OnDemandLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._grpc.driver}, usage=self._usage,
-            registry=registry, clock=clock, ids=ids,
+        self._gateway = GatewayWiring(
+            info, place, stores, bus, gate, self._inflight, disk=disk,
+            loads=OnDemandLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._drivers.driver},
+            usage=self._usage, registry=registry, clock=clock, ids=ids,
         )  # fmt: skip
         self._parts = self._for_routes(authority, gate, guesses, JoinTokens(stores.access, token, clock=clock))
 
-    def _put_fleet_together(self) -> BackendsWiring:
-        switcher = ReplicaRollout(
+    def _wire_backends(self) -> BackendsWiring:
+        rollout = ReplicaRollout(
             self._stores,
             notify=lambda: self._replication.notify(),
             others=SmokeTest(self._bus),
@@ -145,25 +151,26 @@ class FrontendRole:
             ids=self._ids,
         )
         return BackendsWiring(
-            self._me,
+            self._info,
+            self._runtime,
             self._stores,
             self._bus,
             self._artifacts,
             self._galleries,
-            self._watch.reports,
-            switcher,
+            self._nodes.reports,
+            rollout,
             self._refused,
-            hint=self._hints.tell,
+            announce=self._changes.announce,
             clock=self._clock,
             ids=self._ids,
         )
 
-    def _put_feed_together(self) -> LiveFeed:
-        stores, fleet = self._stores, self._fleet
+    def _wire_feed(self) -> LiveFeed:
+        stores, backends = self._stores, self._backends
         feed = LiveFeed(
             [
                 node_kind(stores.nodes, stores.replicas, self._inflight),
-                operation_kind(stores.operations, fleet.progress),
+                operation_kind(stores.operations, backends.progress),
                 backend_kind(self._listing, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),
                 replica_kind(stores.replicas, self._inflight, stores.nodes.now_ms),
@@ -171,43 +178,43 @@ class FrontendRole:
             ]
         )
         self._galleries.listen(lambda: feed.notify("galleries"))
-        fleet.progress.listen(lambda: feed.notify("operations"))
+        backends.progress.listen(lambda: feed.notify("operations"))
         return feed
 
-    def _put_replication_together(self, token: str) -> Replication:
-        settings = self._me.settings
+    def _wire_replication(self, token: str) -> Replication:
+        settings = self._info.settings
         bucket = open_weights_bucket(settings, clock=self._clock, ids=self._ids)
         replication = Replication(
-            holder=self._me.id,
+            self._runtime,
             stores=self._stores,
             bus=self._bus,
-            builds=self._fleet.builds,
-            peers=self._fleet.peers,
+            builds=self._backends.builds,
+            peers=self._backends.peers,
             traffic=self._inflight,
             grpc=LocalAiLoader(shared_token=token),
             stager=FrontendStager(
                 settings.models_directory,
-                lambda node: self._grpc.find_server(node),
-                NotedBucket(bucket, self._stores.bucket_weights) if bucket is not None else None,
+                lambda node: self._drivers.find_server(node),
+                RecordedBucket(bucket, self._stores.bucket_weights) if bucket is not None else None,
             ),
             bucket=bucket,
             shared_models=settings.shared_models,
-            ask_report=self._watch.reports.ask,
-            hint=self._hints.tell_routes,
+            ask_report=self._nodes.reports.ask,
+            notify_others=self._changes.announce_routes,
             pace=_pace(settings),
             orphan_grace_s=settings.orphan_grace_s,
             clock=self._clock,
             ids=self._ids,
         )
-        self._watch.reports.listen(replication.controller.hear)
-        self._watch.reports.on_routes(self._processes_changed)
+        self._nodes.reports.listen(replication.controller.hear)
+        self._nodes.reports.on_routes(self._processes_changed)
         return replication
 
     def _for_routes(
         self, authority: BusAuthority, gate: Authorizer, guesses: BruteForceGuard, tokens: JoinTokens
     ) -> Components:
         return Components(
-            info=self._me,
+            info=self._info,
             stores=self._stores,
             authority=authority,
             authorizer=gate,
@@ -216,60 +223,61 @@ class FrontendRole:
             refused_messages=self._refused,
             clock=self._clock,
             tokens=tokens,
-            heartbeats=self._watch.beats,
-            process_leases=self._watch.grants,
+            heartbeats=self._nodes.beats,
+            process_leases=self._nodes.grants,
             feed=self._feed,
             galleries=self._galleries,
             ids=self._ids,
-            notify_nodes=self._hints.tell,
+            notify_nodes=self._changes.announce,
             model_gallery=ModelGallery(self._artifacts, self._galleries),
             notify_routes=self._routes_changed,
-            notify=self._hints.tell,
-            fleet=self._fleet.fleet,
-            progress=self._fleet.progress,
+            notify=self._changes.announce,
+            fleet=self._backends.fleet,
+            progress=self._backends.progress,
             listing=self._listing,
             open_operations=self._open_operations,
-            upgrades=self._fleet.upgrades,
+            upgrades=self._backends.upgrades,
             loads=self._replication.desk,
             in_flight=self._inflight,
-            explain=self._serving.explain,
-            metrics=self._serving.read_metrics,
-            traffic=self._serving.pulse,
-            logs=WorkerLogs(self._grpc.find_server),
+            explain=self._gateway.explain,
+            metrics=self._gateway.read_metrics,
+            traffic=self._gateway.pulse,
+            logs=WorkerLogs(self._drivers.find_server),
             disk=self._disk,
         )
 
-    def _poke(self, kind: str) -> None:
+    def _rows_changed(self, kind: str) -> None:
+        """Rows of this kind changed, here or on another frontend."""
         self._feed.notify(*(("models", "replicas") if kind == "routes" else (kind,)))
         if kind == KEYS:
             self._gate.forget()
-            self._serving.poke_keys()
+            self._gateway.notify_keys()
             return
         if kind == "nodes":
-            self._watch.notify()
+            self._nodes.notify()
             self._replication.notify()
-        self._fleet.notify(kind)
+        self._backends.notify(kind)
 
     async def _report(self) -> None:
         try:
-            await self._stores.frontends.report(id=self._me.id, url=self._me.url, version=__version__)
+            await self._stores.frontends.report(id=self._info.id, url=self._info.url, version=__version__)
         except CorralError as error:
-            self._me.store_problem = str(error)
+            self._info.store_problem = str(error)
             raise
-        self._me.store_problem = ""
+        self._info.store_problem = ""
         await asyncio.sleep(REPORT_EVERY_S)
 
     async def run(self, listener: Listener) -> None:
-        settings = self._me.settings
-        await self._hints.start()
-        await self._watch.start()
-        await self._fleet.progress.start()
+        settings = self._info.settings
+        await self._changes.start()
+        await self._nodes.start()
+        await self._backends.progress.start()
         await self._replication.start()
-        await self._serving.start()
+        await self._gateway.start()
         await seed_scheduling(settings, self._stores, ids=self._ids, disk=self._disk)
         running = settings.data_dir / "run.json"
         if self._place.is_first:
-            self._note_address(running)
+            self._write_address(running)
         store = self._stores.database.location
         log.info("frontend.started", listen=settings.listen, store=store, bus=redact_url(settings.bus))
         loops = {
@@ -277,28 +285,25 @@ class FrontendRole:
             "report": self._report,
             "usage": self._usage.run,
             "galleries": self._galleries.run,
-            "progress": self._fleet.progress.run,
-            "intents": self._fleet.intents.run,
-            "desired state": self._fleet.desired.run,
-            "upgrades": self._fleet.upgrades.run,
             "open operations": self._open_operations.run,
             "garbage": collect_in_small_steps,
-            **self._watch.loops,
+            **self._nodes.loops,
+            **self._backends.loops,
             **self._replication.loops,
-            **self._serving.loops,
-            **self._grpc.loops,
+            **self._gateway.loops,
+            **self._drivers.loops,
         }
         try:
-            async with self._serving, asyncio.TaskGroup() as tasks:
+            async with self._gateway, asyncio.TaskGroup() as tasks:
                 for name, work in loops.items():
                     tasks.create_task(keep_running(name, work), name=name)
-                # Not one of the tasks: a stop ends it first, while what open requests wait for still runs.
+                # Not one of the tasks: a stop ends it first, while the loops that open requests need still run.
                 await serve_http(
                     build_app(self._parts),
                     listener,
                     on_stop=self._stop_answering,
                     websockets=True,
-                    raw_handler=self._serving.gateway,
+                    raw_handler=self._gateway.gateway,
                     limits=default_limits(
                         connections=settings.connections, connections_per_address=settings.connections_per_address
                     ),
@@ -310,32 +315,31 @@ class FrontendRole:
             await self._leave()
 
     async def _processes_changed(self) -> None:
-        self._serving.gateway.table.notify()
+        self._gateway.gateway.table.notify()
         await self._replication.changed()
 
     async def _routes_changed(self) -> None:
-        """Who changed something here finds it so with the next request."""
-        await self._serving.gateway.table.catch_up()
+        """Routes were changed here: the next request to this frontend must see it."""
+        await self._gateway.gateway.table.catch_up()
         await self._replication.changed()
 
     def _stop_answering(self) -> None:
         self._feed.close()
-        self._serving.gateway.stop()
+        self._gateway.gateway.stop()
 
-    def _note_address(self, path: Path) -> None:
-        """Where client commands on this machine find us."""
+    def _write_address(self, path: Path) -> None:
+        """Client commands on this machine read the address of this frontend from here."""
         try:
-            self._disk.write(path, json.dumps({"url": local_url(self._me.settings.listen)}).encode())
+            self._disk.write(path, json.dumps({"url": local_url(self._info.settings.listen)}).encode())
         except OSError as error:
             raise Unavailable(f"cannot write {path}: {error.strerror}. Check the data directory.") from error
 
     async def _leave(self) -> None:
-        await self._grpc.close()
+        await self._drivers.close()
         await self._usage.finish()
         try:
-            await self._watch.release()
-            await self._fleet.release()
-            await self._stores.frontends.leave(self._me.id)
+            await self._backends.intents.release()
+            await self._stores.frontends.leave(self._info.id)
         except CorralError as error:
             log.warning("frontend.shutdown_incomplete", error=str(error))
         log.info("frontend.stopped")

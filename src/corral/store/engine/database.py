@@ -11,6 +11,7 @@ depend on any host's clock.
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
+from corral.core.backoff import Backoff
 from corral.core.errors import Conflict
 
 T = TypeVar("T")
@@ -82,5 +83,4 @@ class StoreConflict(Conflict):
 CONFLICT_TRIES = 6
 
 
-def conflict_delay_s(attempt: int, *, draw: float) -> float:
-    return draw * min(0.5, 0.01 * 2.0**attempt)
+CONFLICT_RETRIES = Backoff(base_s=0.01, cap_s=0.5, jitter=1.0)

@@ -9,7 +9,7 @@ import asyncpg
 import structlog
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
-from corral.store.engine.database import CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict, conflict_delay_s
+from corral.store.engine.database import CONFLICT_RETRIES, CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict
 from corral.store.engine.migrations import apply_migrations, read_migrations
 from corral.system import Clock, Ids
 
@@ -156,7 +156,7 @@ class PostgresDatabase:
                 return await self._run_once(_BEGIN_WRITE, body)
             except _CONFLICTS as error:
                 last = error
-                await asyncio.sleep(conflict_delay_s(attempt, draw=self._ids.draw()))
+                await asyncio.sleep(CONFLICT_RETRIES.delay_s(attempt + 1, self._ids.draw()))
         raise StoreConflict(
             f"the transaction on {self.location} conflicted with others {CONFLICT_TRIES} times; try again ({last})"
         ) from last

@@ -6,14 +6,14 @@ from typing import TypeVar
 
 import structlog
 
+from corral.core.backoff import Backoff
 from corral.core.errors import CorralError, OutcomeUnknown, Unavailable
 from corral.store.engine.database import AfterMigration, Body, Database, StoreConflict
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
-FIRST_WAIT_S = 0.1
-LONGEST_WAIT_S = 1.0
+RETRIES = Backoff(base_s=0.1, cap_s=1.0)
 MOST_CONFLICTS = 10
 """Rows that others keep changing are waited for as well, but not for ever: it may be a mistake of ours."""
 
@@ -46,8 +46,9 @@ class RetryingDatabase:
         await self._database.close()
 
     async def _until_done(self, work: Callable[[], Awaitable[T]], away: tuple[type[CorralError], ...]) -> T:
-        conflicts, wait_s = 0, FIRST_WAIT_S
+        conflicts = attempt = 0
         while True:
+            attempt += 1
             try:
                 return await work()
             except StoreConflict:
@@ -55,7 +56,6 @@ class RetryingDatabase:
                 if conflicts == MOST_CONFLICTS:
                     raise
             except away as error:
-                if wait_s == FIRST_WAIT_S:
+                if attempt == 1:
                     log.warning("store.waited_for", error=str(error))
-            await asyncio.sleep(wait_s)
-            wait_s = min(LONGEST_WAIT_S, wait_s * 2)
+            await asyncio.sleep(RETRIES.delay_s(attempt))

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import structlog
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
-from corral.store.engine.database import CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict, conflict_delay_s
+from corral.store.engine.database import CONFLICT_RETRIES, CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict
 from corral.store.engine.migrations import apply_migrations, read_migrations
 from corral.system import Clock, Ids
 from corral.system.secret_files import keep_to_owner
@@ -171,7 +171,7 @@ class SqliteDatabase:
             try:
                 return await self._on_writer(body)
             except _Locked:
-                await asyncio.sleep(conflict_delay_s(attempt, draw=self._ids.draw()))
+                await asyncio.sleep(CONFLICT_RETRIES.delay_s(attempt + 1, self._ids.draw()))
         raise StoreConflict(f"the database {self.location} is locked by another process; try again")
 
     def _on_writer(self, body: Body[T]) -> "asyncio.Future[T]":

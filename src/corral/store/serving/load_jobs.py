@@ -15,8 +15,8 @@ from corral.store.serving.load_backoff import clear_load_backoff, wake_loads
 from corral.store.serving.load_job_rows import LoadJob, end_jobs, forget_failed, job_of, read_jobs
 from corral.store.serving.models import find_model, lock_model
 from corral.store.serving.pending_revisions import retry_pending
-from corral.store.serving.replica_rows import read_replicas, set_states
-from corral.store.serving.replicas import read_cluster
+from corral.store.serving.replica_rows import InFlight, read_replicas, set_states
+from corral.store.serving.replicas import FleetView, read_cluster, read_fleet
 from corral.store.serving.rollouts import read_stopped, read_stopped_models
 from corral.store.serving.scheduling import clear_unsatisfiable, find_scheduling
 from corral.system import Ids
@@ -100,6 +100,15 @@ class LoadJobStore:
             return made
 
         return await self._database.write(body)
+
+    async def read_with_fleet(self, in_flight: InFlight) -> tuple[FleetView, list[LoadJob]]:
+        """All loads and the fleet on one snapshot: a load that just finished is seen as a load or as a replica, never
+        as neither."""
+
+        async def body(tx: Tx) -> tuple[FleetView, list[LoadJob]]:
+            return await read_fleet(tx, in_flight), await read_jobs(tx)
+
+        return await self._database.read(body)
 
     async def read_all(self) -> list[LoadJob]:
         async def body(tx: Tx) -> list[LoadJob]:

@@ -7,7 +7,13 @@ import structlog
 
 from corral.bus.client import Credentials
 from corral.bus.credentials import KeyPair, make_key, read_expiry_s, read_key
-from corral.bus.node_api import GrantedLeases, RegisterExtras, RegisterReply, RegisterRequest
+from corral.bus.node_api import (
+    GrantedLeases,
+    RegisterExtras,
+    RegisterReply,
+    RegisterRequest,
+)
+from corral.core.backoff import Backoff
 from corral.core.errors import Conflict, CorralError, InvalidInput, Unauthenticated
 from corral.core.nodes.node import NodeStatus
 from corral.settings.roles import WorkerSettings
@@ -19,8 +25,7 @@ from corral.worker.membership.process_leases import ProcessLeaseEnforcer
 
 log = structlog.get_logger()
 
-FIRST_RETRY_S = 0.1
-LONGEST_RETRY_S = 15.0
+JOIN_RETRIES = Backoff(base_s=0.1, cap_s=15.0, jitter=0.5)
 PENDING_POLL_S = 2.0
 # A reinstalled machine registers under its previous name, which stays reserved for half a minute.
 NAME_TAKEN_FOR_S = 75.0
@@ -125,8 +130,7 @@ class Membership:
             failures += 1
 
     def _retry_delay_s(self, failures: int) -> float:
-        longest = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(failures, 10))
-        return longest * (0.5 + 0.5 * self._ids.draw())
+        return JOIN_RETRIES.delay_s(failures + 1, self._ids.draw())
 
     async def _register(self) -> Member:
         token = self._token

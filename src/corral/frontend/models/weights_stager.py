@@ -1,4 +1,4 @@
-"""Weights that lie on this frontend's machine, brought to the machine that needs them."""
+"""Sends weights from this frontend's disk to the node that needs them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,12 +20,12 @@ from corral.system.worker_files import FileServer
 
 FILES_AT_ONCE = 4
 AREA = "models/"
-NOTE_AGAIN_S = 0.5
-NOTE_TRIES = 120
-"""Together as long as a deletion's lease, if its owner has died."""
+RECORD_AGAIN_S = 0.5
+RECORD_TRIES = 120
+"""Together as long as the claim on a deletion lasts, in case its owner died."""
 CLOCKS_APART_MS = 3_600_000
-"""Between the store's clock and this machine's disk, and how long sending may take. What is looked at in vain is only
-hashed, once."""
+"""The difference allowed between the store's clock and this machine's disk, plus the time that sending may take. A file
+that is checked without need is only hashed, once."""
 
 
 def open_weights_bucket(settings: StorageSettings, *, clock: Clock, ids: Ids) -> WeightsBucket | None:
@@ -44,28 +44,28 @@ def open_weights_bucket(settings: StorageSettings, *, clock: Clock, ids: Ids) ->
 _Send = Callable[[LocalFile, str, Callable[[int], None]], Awaitable[ConfigFile | None]]
 
 
-class NotedBucket:
-    """What is put there is known to the store first, with the model it is for."""
+class RecordedBucket:
+    """A bucket whose objects are recorded in the store, with their models, before they are written."""
 
-    def __init__(self, bucket: WeightsBucket, notes: BucketWeightsStore) -> None:
-        self._bucket, self._notes = bucket, notes
+    def __init__(self, bucket: WeightsBucket, weights: BucketWeightsStore) -> None:
+        self._bucket, self._weights = bucket, weights
 
     async def put(self, model: str, file: LocalFile, *, sha256: str, on_bytes: Callable[[int], None]) -> str:
         name = file.key.removeprefix(AREA)
-        for _ in range(NOTE_TRIES):
-            if await self._notes.note(self._bucket.place, sha256, model, name):
+        for _ in range(RECORD_TRIES):
+            if await self._weights.note(self._bucket.place, sha256, model, name):
                 address = await self._bucket.put(file, sha256=sha256, on_bytes=on_bytes)
-                # Its model may have been deleted or edited meanwhile, and what was noted forgotten.
-                if await self._notes.note(self._bucket.place, sha256, model, name):
+                # The model may have been deleted or edited meanwhile, and the record removed.
+                if await self._weights.note(self._bucket.place, sha256, model, name):
                     return address
-            await asyncio.sleep(NOTE_AGAIN_S)
+            await asyncio.sleep(RECORD_AGAIN_S)
         raise Unavailable(
-            f"{file.path.name} is being deleted from the shared storage; it is put there again after that"
+            f"{file.path.name} is being deleted from the shared storage and can be stored again after that"
         )
 
 
 class _Tally:
-    """What moved of several files that move at the same time."""
+    """Progress of several files that are sent at the same time."""
 
     def __init__(self, files: Sequence[LocalFile], legs: int, on_progress: Callable[[FileTransfer], None]) -> None:
         self._names = {file.key: file.path.name for file in files}
@@ -76,11 +76,11 @@ class _Tally:
         self._tell()
 
     def add(self, file: LocalFile, count: int) -> None:
-        self._there[file.key] = min(file.size, self._there[file.key] + count)  # what is sent twice counts once
+        self._there[file.key] = min(file.size, self._there[file.key] + count)  # bytes that are sent twice count once
         self._tell()
 
     def end(self, file: LocalFile) -> None:
-        """Also of what was there before anything was sent."""
+        """The file is complete, also if it was there before."""
         self._there[file.key] = file.size
         self._ended.add(file.key)
         self._tell()
@@ -104,7 +104,7 @@ class FrontendStager:
         self,
         models_dir: Path,
         find: Callable[[str], Awaitable[FileServer]],
-        bucket: NotedBucket | None = None,
+        bucket: RecordedBucket | None = None,
     ) -> None:
         self._models_dir, self._find, self._bucket = models_dir, find, bucket
         self._hashes = HashBook()
@@ -112,8 +112,8 @@ class FrontendStager:
     async def stage(
         self, model: str, node: Node, names: Sequence[str], on_progress: Callable[[FileTransfer], None]
     ) -> Sequence[ConfigFile] | None:
-        """Through the shared storage where there is one and the node is ours; else to its file server. The answer: what
-        the node has to fetch by itself now."""
+        """Send files through the shared storage, if there is one and the node is a Corral worker, otherwise to the
+        node's file server. Returns the files that the node must fetch itself."""
         found = await asyncio.to_thread(self._list, names)
         if not found:
             return None
@@ -130,7 +130,7 @@ class FrontendStager:
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(bring(file)) for file in found]
-        except ExceptionGroup as several:  # whoever waits for the load is told one cause, the first
+        except ExceptionGroup as several:  # clients that wait for the load get the first cause
             raise several.exceptions[0] from several
         return [left for task in running if (left := task.result()) is not None]
 
@@ -148,7 +148,7 @@ class FrontendStager:
         return [name for name in names if any(file.changed_ms > at_ms for file in self._list([name]))]
 
     async def _sender(self, model: str, node: Node) -> tuple[_Send, int]:
-        """And how often what it sends moves until it is there."""
+        """The sender, and how many transfers each byte takes."""
         bucket = self._bucket
         if bucket is not None and node.speaks_corral:
 
