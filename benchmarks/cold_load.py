@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from harness.herd import ADMIN_KEY, Herd
+from harness.cluster import ADMIN_KEY, Cluster
 from harness.nats import Nats
 from harness.traffic import post_chat
 
@@ -37,18 +37,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         nats = Nats(directory)
-        herd = Herd(directory, nats)
+        cluster = Cluster(directory, nats)
         try:
-            admin = herd.start_frontend("a", "--model-load-wait", "300s", "--queue-wait", "300s")
-            herd.start_worker("w1")
+            admin = cluster.start_frontend("a", "--model-load-wait", "300s", "--queue-wait", "300s")
+            cluster.start_worker("w1")
             assert admin.call("POST", "/api/models/install", body={"name": "smollm2"}).status == 201
             wall_began = time.time()
             results, _ = asyncio.run(crowd(admin.url, count))
-            replicas = herd.replicas("smollm2")
+            replicas = cluster.replicas("smollm2")
             decisions = admin.call("GET", "/api/why/models/smollm2").json()["decisions"]
             log = (directory / "w1.log").read_text()
         finally:
-            herd.stop()
+            cluster.stop()
             nats.stop()
     fates: dict[str, int] = {}
     for fate, _ in results:

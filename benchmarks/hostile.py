@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from harness.cluster import Cluster
 from harness.engine import pull_engine
-from harness.fleet import OperationFleet
 from harness.hostile_traffic import Witness, withstand
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
@@ -32,7 +32,7 @@ def measure(directory: Path, options: argparse.Namespace) -> tuple[Witness, str]
     pull_engine(directory / "engine")
     shelf = Shelf(tiny_weights(directory).read_bytes())
     nats, registry = Nats(directory / "nats"), OciRegistry(directory / "registry")
-    fleet = OperationFleet(directory, nats, None, registry)
+    fleet = Cluster(directory, nats, None, registry=registry)
     try:
         witness = withstand(
             fleet, directory / "engine", shelf, for_s=options.seconds, idle=options.idle, per_s=options.per_s

@@ -1,4 +1,4 @@
-"""Placement on a large herd: one decision among 1,000 nodes, and 1,000 replicas one after another.
+"""Placement on a large cluster: one decision among 1,000 nodes, and 1,000 replicas one after another.
 
 python benchmarks/placement.py
 """

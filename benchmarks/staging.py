@@ -21,14 +21,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from corral.system.file_upload import upload
 from corral.system.local_files import LocalFile
 from corral.system.worker_files import FileServer
-from harness.cuts import CuttingProxy
-from harness.fleet_worker import FleetWorker
 from harness.nats import Nats
+from harness.network_cuts import CuttingProxy
+from harness.single_worker import SingleWorker
 
 CUT_EVERY_BYTES = 200_000_000
 
 
-async def measure(worker: FleetWorker, file: LocalFile, sha256: str) -> None:
+async def measure(worker: SingleWorker, file: LocalFile, sha256: str) -> None:
     async with worker.frontend() as frontend:
         token = (await frontend.ask("corral.report.now"))["http_token"]
     began = time.monotonic()
@@ -65,7 +65,7 @@ def main() -> None:
                 digest.update(part)
                 left -= len(part)
         nats = Nats(directory)
-        worker = FleetWorker(directory, nats)
+        worker = SingleWorker(directory, nats)
         try:
             asyncio.run(measure(worker, LocalFile("models/by-corral.bin", path, size), digest.hexdigest()))
         finally:

@@ -14,8 +14,8 @@ from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Program
 
-# Whole herds of processes: files that take a minute and more.
-HERDS = {"e2e", "fleet", "replicas", "commands", "conformance"}
+# Whole clusters of processes: files that take a minute and more.
+CLUSTERS = {"e2e", "fleet", "replicas", "commands", "conformance"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     keeps an event loop running in this thread, beside which no async test can run."""
     if config.getoption("--fast"):
         items[:] = filter(tiers.is_fast, items)
-    items.sort(key=lambda item: ("browser" in item.path.parts, HERDS.isdisjoint(item.path.parts)))
+    items.sort(key=lambda item: ("browser" in item.path.parts, CLUSTERS.isdisjoint(item.path.parts)))
 
 
 present: Path | None = None

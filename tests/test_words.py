@@ -1,5 +1,5 @@
-"""One word, one meaning: words that the glossary of ARCHITECTURE.md retired are used neither in names nor in texts, and no
-two public classes share a name."""
+"""One word, one meaning: words that the glossary of ARCHITECTURE.md retired occur neither in names nor in texts. No two
+public classes share a name."""
 
 import ast
 import re

@@ -1,8 +1,8 @@
 """Lists every text a person may read: `./dev strings` prints `path:line: text`, one a line.
 
-Python: all string constants with at least two words, f-strings with `{}` for their values. Not SQL, and not docstrings of
-code that only contributors read; docstrings of settings and commands are help texts and are listed. TypeScript: the text
-of JSX elements and string literals with at least two words."""
+Python: all string constants with at least two words, f-strings with `{}` for their values. Not SQL, and not docstrings
+of code that only contributors read; docstrings of settings and commands are help texts and are listed. TypeScript: the
+text of JSX elements and string literals with at least two words."""
 
 import ast
 import re

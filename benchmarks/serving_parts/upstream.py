@@ -13,7 +13,10 @@ import uvloop
 USAGE = b'"usage":{"prompt_tokens":12,"completion_tokens":9,"total_tokens":21}'
 ANSWER = (
     b'{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"bench","choices":[{"index":0,'
-    b'"message":{"role":"assistant","content":"' + b"A herd of horses grazes. " * 12 + b'"},"finish_reason":"stop"}],'
+    b'"message":{"role":"assistant","content":"'
+    + b"A cluster of horses grazes. "
+    * 12
+    + b'"},"finish_reason":"stop"}],'
     b"" + USAGE + b"}"
 )
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(ANSWER), ANSWER)

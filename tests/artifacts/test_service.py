@@ -18,8 +18,8 @@ from corral.core.backends.build import BuildRef
 from corral.core.backends.variants import index_by_name
 from corral.core.transfer import TransferProgress
 from corral.system import SystemClock, SystemIds
+from harness.machine_speed import Yardstick, promised
 from harness.waiting import wait_until
-from harness.yardstick import Yardstick, promised
 
 RUN = b"#!/bin/sh\n"
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
-from harness.corral import Corral, running_corral
+from harness.up import Up, running_up
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM_FLAGS = [
@@ -88,13 +88,13 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def one_corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corral]:
-    with running_corral(tmp_path_factory.mktemp("corral")) as corral:
+def one_corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with running_up(tmp_path_factory.mktemp("corral")) as corral:
         yield corral
 
 
 @pytest.fixture(scope="module")
-def corral(one_corral: Corral) -> Corral:
+def corral(one_corral: Up) -> Up:
     """The same for most modules, each of which leaves `home` healthy; those that need another fleet have their own."""
     return one_corral
 
@@ -128,7 +128,7 @@ class Complaints:
 
 
 @pytest.fixture
-def complaints(corral: Corral) -> Iterator[Complaints]:
+def complaints(corral: Up) -> Iterator[Complaints]:
     complaints = Complaints(corral.url)
     yield complaints
     assert complaints.heard == []
@@ -138,7 +138,7 @@ OpenPage = Callable[..., Page]
 
 
 @pytest.fixture
-def open_page(chromium: Browser, corral: Corral, complaints: Complaints) -> Iterator[OpenPage]:
+def open_page(chromium: Browser, corral: Up, complaints: Complaints) -> Iterator[OpenPage]:
     """Opens the UI in a browser profile of its own, signed in unless told otherwise."""
     contexts = []
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from harness.corral import Corral, running_corral
 from harness.pages import PHONE, check_width, check_with_axe
+from harness.up import Up, running_up
 
 PAGES = (
     "",
@@ -24,8 +24,8 @@ PAGES = (
 
 
 @pytest.fixture(scope="module")
-def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corral]:
-    with running_corral(tmp_path_factory.mktemp("new")) as new:
+def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with running_up(tmp_path_factory.mktemp("new")) as new:
         yield new
 
 

@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import expect
 
 from harness.burst import EventBurst
-from harness.corral import Corral, running_corral
+from harness.machine_speed import Yardstick
 from harness.programs import call
-from harness.yardstick import Yardstick
+from harness.up import Up, running_up
 
 COUNT = 1000
 OPERATIONS = 50
@@ -20,8 +20,8 @@ SHOWN_WITHIN_S = 4.0
 
 
 @pytest.fixture(scope="module")
-def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corral]:
-    with running_corral(tmp_path_factory.mktemp("fleet")) as corral:
+def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with running_up(tmp_path_factory.mktemp("fleet")) as corral:
         yield corral
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry, Trickle
@@ -26,7 +26,7 @@ RATE = 200_000
 
 
 class FleetCorral:
-    def __init__(self, fleet: OperationFleet, line: Trickle) -> None:
+    def __init__(self, fleet: Cluster, line: Trickle) -> None:
         self.fleet, self.line = fleet, line
         self.url = fleet.admin().url
 
@@ -49,7 +49,7 @@ def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
     registry = OciRegistry(directory / "registry")
     line = Trickle(registry.port, bytes_per_s=RATE)
     server = Nats(directory / "nats")
-    fleet = OperationFleet(directory, server, f"sqlite://{directory / 'shared.db'}", registry)
+    fleet = Cluster(directory, server, f"sqlite://{directory / 'shared.db'}", registry=registry)
     try:
         fleet.start_frontend("a", *FLAGS)
         for name in NODES:

@@ -20,9 +20,9 @@ from corral.core.errors import (
     TooLarge,
     Unavailable,
 )
+from harness.machine_speed import promised
 from harness.nats import Nats
 from harness.waiting import wait_until_async
-from harness.yardstick import promised
 
 Connect = Callable[..., Awaitable[Bus]]
 

@@ -18,9 +18,9 @@ from corral.core.nodes.node import NodeId
 from corral.frontend.auth.bus_credentials import BusAuthority, read_bus_keys
 from corral.settings.roles import FrontendSettings
 from corral.system import SystemClock, SystemIds
+from harness.machine_speed import promised
 from harness.nats import Nats
 from harness.waiting import wait_until_async
-from harness.yardstick import promised
 
 Connect = Callable[..., Awaitable[Bus]]
 NODE = NodeId("0c6a2b1e-5a1f-4b0e-9d0b-2f6f1b7d9a11")

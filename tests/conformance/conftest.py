@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.http_files import HttpFiles
 from harness.localai_backend import localai_files
 from harness.nats import Nats
@@ -31,10 +31,10 @@ def nats_for_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats) -> Iterator[OperationFleet]:
+def fleet(tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats) -> Iterator[Cluster]:
     web = HttpFiles({"/tiny.gguf": WEIGHTS})
     registry = OciRegistry(tmp_path_factory.mktemp("registry"))
-    running = OperationFleet(tmp_path_factory.mktemp("fleet"), nats_for_module, None, registry)
+    running = Cluster(tmp_path_factory.mktemp("fleet"), nats_for_module, None, registry=registry)
     running.offer_image("echo-grpc", localai_files("1"))
     running.offer_image("echo-openai", upstream_files())
     admin = running.start_frontend("a", "--auto-approve", CORRAL_MODEL_LOAD_WAIT="120s")

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.fleet import ADMIN_KEY, OperationFleet
+from harness.cluster import ADMIN_KEY, Cluster
+from harness.machine_speed import promised
 from harness.programs import call, clean_environment, run_cli
 from harness.waiting import wait_until
-from harness.yardstick import promised
 
 Client = Callable[..., list[str]]
 EVERYTHING = ("chat", "echo", "tools", "embeddings", "errors")
@@ -45,7 +45,7 @@ MORE_CHECKS = CHECKS | {
 @pytest.mark.parametrize("backend", ["echo-openai", "echo-grpc"])
 @pytest.mark.parametrize("language", ["python", "node"])
 def test_the_official_client_works_unchanged(
-    fleet: OperationFleet, backend: str, language: str, request: pytest.FixtureRequest
+    fleet: Cluster, backend: str, language: str, request: pytest.FixtureRequest
 ) -> None:
     client = request.getfixturevalue(f"{language}_client")
     url = fleet.admin().url
@@ -58,18 +58,18 @@ def test_the_official_client_works_unchanged(
 
 @pytest.mark.registry
 @pytest.mark.parametrize("backend", ["echo-openai", "echo-grpc"])
-def test_langchain_works_unchanged(fleet: OperationFleet, backend: str, langchain_client: Client) -> None:
+def test_langchain_works_unchanged(fleet: Cluster, backend: str, langchain_client: Client) -> None:
     assert set(langchain_client(fleet.admin().url, make_key(fleet), f"{backend}-model")) == LANGCHAIN_CHECKS
 
 
-def make_key(fleet: OperationFleet) -> str:
+def make_key(fleet: Cluster) -> str:
     made = fleet.admin().call("POST", "/api/keys", body={"name": f"client-{uuid.uuid4()}"})
     assert made.status == 201, made.body
     key: str = made.json()["key"]
     return key
 
 
-def assert_used(fleet: OperationFleet, model: str) -> None:
+def assert_used(fleet: Cluster, model: str) -> None:
     """What was asked is counted for key, model and node; what was said is nowhere."""
 
     def look() -> bool | None:
@@ -78,13 +78,13 @@ def assert_used(fleet: OperationFleet, model: str) -> None:
         return any(row["requests"] >= 3 and row["tokens_out"] > 0 and row["node_name"] == "w1" for row in found) or None
 
     wait_until(look, what=f"{model} is counted", within_s=15)
-    for file in fleet.directory.glob("frontend-a/corral.db*"):
+    for file in fleet.directory.glob("corral.db*"):
         assert b"colour of a horse" not in file.read_bytes()
-    assert "colour of a horse" not in (fleet.directory / "frontend-a.log").read_text()
+    assert "colour of a horse" not in (fleet.directory / "a.log").read_text()
 
 
 @pytest.mark.registry
-def test_a_key_is_held_to_its_models_and_ends_within_five_seconds(fleet: OperationFleet) -> None:
+def test_a_key_is_held_to_its_models_and_ends_within_five_seconds(fleet: Cluster) -> None:
     admin = fleet.admin()
     made = admin.call("POST", "/api/keys", body={"name": "held", "models": ["echo-openai-model"]}).json()
 
@@ -102,7 +102,7 @@ def test_a_key_is_held_to_its_models_and_ends_within_five_seconds(fleet: Operati
 
 
 @pytest.mark.registry
-def test_the_official_clients_talk_to_llama_cpp(fleet: OperationFleet, request: pytest.FixtureRequest) -> None:
+def test_the_official_clients_talk_to_llama_cpp(fleet: Cluster, request: pytest.FixtureRequest) -> None:
     admin = fleet.admin()
     assert admin.call("POST", "/api/models/install", body={"name": "smollm2"}).status == 201
     config = admin.call("GET", "/api/models/smollm2").json()["config"]
@@ -120,7 +120,7 @@ def test_the_official_clients_talk_to_llama_cpp(fleet: OperationFleet, request: 
 
 
 @pytest.mark.registry
-def test_corral_chat_talks_to_the_fleet(fleet: OperationFleet) -> None:
+def test_corral_chat_talks_to_the_fleet(fleet: Cluster) -> None:
     environment = clean_environment(CORRAL_URL=fleet.admin().url, CORRAL_API_KEY=make_key(fleet))
     said = run_cli("chat", "echo-grpc-model", "hello there", "-v", environment=environment)
     assert said.stdout == "tiny.gguf 1 says hello there\n", said.stderr
@@ -133,7 +133,7 @@ def test_corral_chat_talks_to_the_fleet(fleet: OperationFleet) -> None:
 
 
 @pytest.mark.registry
-def test_an_edit_takes_old_replicas_out_of_service_at_once(fleet: OperationFleet) -> None:
+def test_an_edit_takes_old_replicas_out_of_service_at_once(fleet: Cluster) -> None:
     admin = fleet.admin()
 
     def ask() -> str:
@@ -158,7 +158,7 @@ def test_an_edit_takes_old_replicas_out_of_service_at_once(fleet: OperationFleet
 
 
 @pytest.mark.registry
-def test_a_model_is_loaded_scaled_and_unloaded_from_the_command_line(fleet: OperationFleet) -> None:
+def test_a_model_is_loaded_scaled_and_unloaded_from_the_command_line(fleet: Cluster) -> None:
     environment = clean_environment(CORRAL_URL=fleet.admin().url, CORRAL_API_KEY=ADMIN_KEY)
 
     def models(*arguments: str) -> tuple[int, str]:

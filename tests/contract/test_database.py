@@ -16,7 +16,7 @@ from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.store.engine.database import Database, StoreConflict, Tx
 from corral.store.engine.migrations import Migration, OutdatedSchema, apply_migrations, read_migrations
 from harness.databases import Rig
-from harness.things import count_up, read_thing, write_thing
+from harness.number_table import count_up, read_thing, write_thing
 
 PARTS_OF_SQL = ["'; DROP TABLE things; --", '"', "$1", "%s", "\\", "naïve \N{SNOWMAN}", "a\nb"]
 

@@ -14,12 +14,12 @@ from corral.store.engine.database import CONFLICT_TRIES, Database, StoreConflict
 from corral.store.engine.postgres import PostgresDatabase
 from corral.system import SystemClock, SystemIds
 from harness.databases import Rig
+from harness.machine_speed import promised
+from harness.number_table import count_up, read_thing, write_thing
 from harness.ports import free_port
 from harness.postgres import Postgres
 from harness.proxy import Proxy
-from harness.things import count_up, read_thing, write_thing
 from harness.waiting import wait_until_async
-from harness.yardstick import promised
 
 pytestmark = pytest.mark.postgres
 

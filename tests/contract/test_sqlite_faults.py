@@ -12,7 +12,7 @@ from corral.store.engine.database import Database, StoreConflict, Tx
 from corral.store.engine.sqlite import SqliteDatabase
 from corral.system import SystemClock, SystemIds
 from harness.databases import Rig
-from harness.things import read_thing, write_thing
+from harness.number_table import read_thing, write_thing
 
 
 @pytest.fixture

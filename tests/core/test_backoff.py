@@ -1,7 +1,6 @@
 """One back-off formula, and the numbers with which each part of Corral uses it."""
 
 import pytest
-from corral.frontend.gateway.targets import AVOIDED
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from corral.core.backends.intents import RetryLimits
 from corral.core.backoff import PROCESS_RESTARTS, Backoff
 from corral.core.processes.restarts import RestartPolicy
 from corral.core.replicas.load_jobs import LOAD_RETRIES
+from corral.frontend.gateway.endpoints import AVOIDED
 from corral.store.engine import retrying
 from corral.store.engine.database import CONFLICT_RETRIES
 from corral.system.loops import AFTER_CRASH, AFTER_ERROR

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.cluster import Cluster
 from harness.engine import installed_engine
-from harness.fleet import OperationFleet
 from harness.hostile_traffic import withstand
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.registry
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, nats: Nats) -> Iterator[OperationFleet]:
+def fleet(tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
     registry = OciRegistry(tmp_path / "registry")
-    running = OperationFleet(tmp_path, nats, None, registry)
+    running = Cluster(tmp_path, nats, None, registry=registry)
     yield running
     running.stop()
     registry.stop()
@@ -32,7 +32,7 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
 
 
 def test_hostile_traffic_harms_nobody_else(
-    fleet: OperationFleet, shelf: Shelf, tmp_path_factory: pytest.TempPathFactory
+    fleet: Cluster, shelf: Shelf, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     engine = installed_engine(tmp_path_factory)
     witness = withstand(fleet, engine, shelf, for_s=12, idle=2000, per_s=50, nodes=3)

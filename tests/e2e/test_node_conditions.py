@@ -6,29 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from harness.herd import Herd
+from harness.cluster import Cluster
 from harness.nats import Nats
 from harness.programs import call, clean_environment, run_cli
 from harness.waiting import wait_until
 
 
 @pytest.fixture
-def herd(tmp_path: Path, nats: Nats) -> Iterator[Herd]:
-    running = Herd(tmp_path, nats)
+def cluster(tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
+    running = Cluster(tmp_path, nats)
     yield running
     running.stop()
 
 
-def test_a_node_that_cannot_work_says_why_and_gets_no_model(herd: Herd) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("full", "--disk-headroom", "1000TiB", wait=False)
-    herd.start_worker("lost", wait=False)
+def test_a_node_that_cannot_work_says_why_and_gets_no_model(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("full", "--disk-headroom", "1000TiB", wait=False)
+    cluster.start_worker("lost", wait=False)
     wait_until(lambda: admin.nodes()["full"]["state"] == "unhealthy", what="it has joined and is told to be unfit")
     full = admin.nodes()["full"]
     assert [condition["kind"] for condition in full["conditions"]] == ["disk_pressure"]
     assert "Delete backends or models" in full["status_reason"]
     admin.wait_for_status("lost", "healthy")
-    shutil.rmtree(herd.directory / "lost")
+    shutil.rmtree(cluster.directory / "lost")
     wait_until(lambda: admin.nodes()["lost"]["conditions"], what="a removed data directory is noticed")
     assert admin.nodes()["lost"]["state"] == "unhealthy"
     assert admin.nodes()["lost"]["conditions"][0]["kind"] == "data_directory"

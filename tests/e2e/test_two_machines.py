@@ -17,7 +17,7 @@ pytestmark = pytest.mark.netns
 PORT, BUS_PORT = 8080, 4222
 
 
-class Herd:
+class Cluster:
     def __init__(self, machines: TwoMachines, directory: Path) -> None:
         self.machines = machines
         self._data = directory / "up"
@@ -48,10 +48,10 @@ class Herd:
 
 
 @pytest.fixture(scope="module")
-def herd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     machines = TwoMachines()
     try:
-        running = Herd(machines, tmp_path_factory.mktemp("herd"))
+        running = Cluster(machines, tmp_path_factory.mktemp("cluster"))
         yield running
         running.worker.stop()
         running.up.stop()
@@ -59,13 +59,13 @@ def herd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Herd]:
         machines.remove()
 
 
-def test_a_second_machine_joins_over_the_network_with_the_printed_command(herd: Herd) -> None:
-    node = herd.wait_for_status("second", "healthy")
-    address = herd.machines.addresses["second"]
+def test_a_second_machine_joins_over_the_network_with_the_printed_command(cluster: Cluster) -> None:
+    node = cluster.wait_for_status("second", "healthy")
+    address = cluster.machines.addresses["second"]
     assert node["http_address"].startswith(f"{address}:")
     # What the frontend was told is where the worker can really be reached from there.
     code = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=30).status)"
-    assert herd.machines.run("first", sys.executable, "-c", code, f"http://{node['http_address']}/readyz") == "200\n"
+    assert cluster.machines.run("first", sys.executable, "-c", code, f"http://{node['http_address']}/readyz") == "200\n"
 
 
 @pytest.mark.skipif(shutil.which("iptables") is None, reason="cutting links needs iptables")
@@ -85,17 +85,19 @@ def test_a_second_machine_joins_over_the_network_with_the_printed_command(herd: 
     ],
     ids=["cut-off-from-the-bus-only", "heartbeats-lost-only", "cannot-send", "cannot-receive"],
 )
-def test_a_cut_link_is_told_by_its_kind_and_mends_without_help(herd: Herd, rule: tuple[str, ...], words: str) -> None:
-    before = herd.wait_for_status("second", "healthy")
-    herd.machines.cut("second", *rule)
+def test_a_cut_link_is_told_by_its_kind_and_mends_without_help(
+    cluster: Cluster, rule: tuple[str, ...], words: str
+) -> None:
+    before = cluster.wait_for_status("second", "healthy")
+    cluster.machines.cut("second", *rule)
     try:
-        node = herd.wait_for_status("second", "offline")
+        node = cluster.wait_for_status("second", "offline")
         assert words in node["status_reason"]
         # The signal that still arrives must not bring it back: no flapping between the two.
-        seen = {herd.node("second")["status"] for _ in range(8)}
+        seen = {cluster.node("second")["status"] for _ in range(8)}
         assert seen == {"offline"}
     finally:
-        herd.machines.mend("second", *rule)
-    after = herd.wait_for_status("second", "healthy")
+        cluster.machines.mend("second", *rule)
+    after = cluster.wait_for_status("second", "healthy")
     assert (after["id"], after["epoch"]) == (before["id"], before["epoch"])
-    assert herd.node("first")["status"] == "healthy"
+    assert cluster.node("first")["status"] == "healthy"

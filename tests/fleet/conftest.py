@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
 
@@ -26,7 +26,7 @@ def registry(tmp_path: Path) -> Iterator[OciRegistry]:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, nats: Nats, store: str, registry: OciRegistry) -> Iterator[OperationFleet]:
-    running = OperationFleet(tmp_path, nats, store, registry)
+def fleet(tmp_path: Path, nats: Nats, store: str, registry: OciRegistry) -> Iterator[Cluster]:
+    running = Cluster(tmp_path, nats, store, registry=registry)
     yield running
     running.stop()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 from harness.programs import Admin
 
@@ -14,7 +14,7 @@ ONE = {"nodes": ["one"]}
 
 
 @pytest.fixture
-def admin(fleet: OperationFleet) -> Admin:
+def admin(fleet: Cluster) -> Admin:
     """One worker; a family with one build, and another backend by which to see that desired state has looked."""
     fleet.offer_image("cpu-echo", localai_files("1"), alias="echo")
     fleet.offer("echo", capabilities={"default": "cpu-echo"})
@@ -25,7 +25,7 @@ def admin(fleet: OperationFleet) -> Admin:
     return admin
 
 
-def do(fleet: OperationFleet, path: str, body: Any = None) -> str:
+def do(fleet: Cluster, path: str, body: Any = None) -> str:
     job = fleet.begin(f"/api/backends/{path}", body)
     fleet.wait_for_operation(job)
     return job
@@ -49,7 +49,7 @@ def exceptions(admin: Admin, backend: str) -> list[tuple[str, str, str, bool]]:
     return [(one["node_name"], one["cause"], one["backend"], one["done"]) for one in policy["exceptions"]]
 
 
-def let_desired_state_look(fleet: OperationFleet, *, sign_installed_by: str) -> None:
+def let_desired_state_look(fleet: Cluster, *, sign_installed_by: str) -> None:
     """It heals the sign only when what ended before that was installed has settled, and all else before the sign."""
     fleet.ask_worker("one", "backend.delete", backend="sign")
 
@@ -63,7 +63,7 @@ def let_desired_state_look(fleet: OperationFleet, *, sign_installed_by: str) -> 
 @pytest.mark.parametrize("everywhere", [True, False], ids=["deleted-everywhere", "deleted-here"])
 @pytest.mark.parametrize("name", ["cpu-echo", "mine"], ids=["a-build-by-name", "an-image-under-the-familys-alias"])
 def test_a_build_installed_after_its_family_was_deleted_stays(
-    fleet: OperationFleet, admin: Admin, everywhere: bool, name: str
+    fleet: Cluster, admin: Admin, everywhere: bool, name: str
 ) -> None:
     do(fleet, "install/echo")
     do(fleet, "delete/echo", None if everywhere else ONE)
@@ -84,7 +84,7 @@ def test_a_build_installed_after_its_family_was_deleted_stays(
         assert exceptions(admin, "echo") == [], "something that goes by this name is there as wanted"
 
 
-def test_a_family_deleted_after_its_build_was_installed_stays_away(fleet: OperationFleet, admin: Admin) -> None:
+def test_a_family_deleted_after_its_build_was_installed_stays_away(fleet: Cluster, admin: Admin) -> None:
     do(fleet, "install/cpu-echo", ONE)
     do(fleet, "delete/echo", ONE)
     sign = do(fleet, "install/sign")
@@ -102,7 +102,7 @@ def test_a_family_deleted_after_its_build_was_installed_stays_away(fleet: Operat
     ],
 )
 def test_what_was_asked_of_a_node_that_is_away_is_replaced_by_what_was_asked_later(
-    fleet: OperationFleet, admin: Admin, first: str, then: str, has: bool
+    fleet: Cluster, admin: Admin, first: str, then: str, has: bool
 ) -> None:
     do(fleet, "install/cpu-echo", ONE)
     fleet.workers["one"].kill()
@@ -120,9 +120,7 @@ def test_what_was_asked_of_a_node_that_is_away_is_replaced_by_what_was_asked_lat
     assert orders(admin)[-1] == (verb, backend, "succeeded")
 
 
-def test_a_machine_that_comes_later_gets_no_build_of_a_family_deleted_since(
-    fleet: OperationFleet, admin: Admin
-) -> None:
+def test_a_machine_that_comes_later_gets_no_build_of_a_family_deleted_since(fleet: Cluster, admin: Admin) -> None:
     """Only after a look into the gallery it is known that they are the same."""
     do(fleet, "install/cpu-echo")
     do(fleet, "delete/echo")
@@ -137,9 +135,7 @@ def test_a_machine_that_comes_later_gets_no_build_of_a_family_deleted_since(
     assert exceptions(admin, "echo") == exceptions(admin, "sign") == []
 
 
-def test_a_policy_tells_on_which_machines_something_else_was_asked_for_since(
-    fleet: OperationFleet, admin: Admin
-) -> None:
+def test_a_policy_tells_on_which_machines_something_else_was_asked_for_since(fleet: Cluster, admin: Admin) -> None:
     fleet.start_worker("two")
     admin.wait_for_status("two", "healthy")
     do(fleet, "install/echo")
@@ -167,7 +163,7 @@ def test_a_policy_tells_on_which_machines_something_else_was_asked_for_since(
     ],
 )
 def test_a_family_is_deleted_with_a_build_that_has_no_alias_and_was_installed_by_its_own_name(
-    fleet: OperationFleet, admin: Admin, steps: list[str]
+    fleet: Cluster, admin: Admin, steps: list[str]
 ) -> None:
     """Once it was deleted, the worker knows of no family that the build belongs to."""
     fleet.offer_image("cpu-echo", localai_files("1"))
@@ -179,7 +175,7 @@ def test_a_family_is_deleted_with_a_build_that_has_no_alias_and_was_installed_by
 
 
 def test_a_build_that_has_no_alias_and_was_installed_by_its_own_name_is_rolled_back_with_its_family(
-    fleet: OperationFleet, admin: Admin
+    fleet: Cluster, admin: Admin
 ) -> None:
     first = fleet.offer_image("cpu-echo", localai_files("1"))
     for step in ("install/echo", "delete/echo", "install/cpu-echo"):

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from corral.cli.main import main
-from harness.fleet import ADMIN_KEY, OperationFleet
+from harness.cluster import ADMIN_KEY, Cluster
 from harness.localai_backend import localai_files, write_localai_backend
 from harness.oci_registry import Trickle
 from harness.programs import Admin, call, clean_environment, run_cli
@@ -56,7 +56,7 @@ class Shell:
         )  # fmt: skip
 
 
-def start(fleet: OperationFleet, *names: str, **options: Any) -> tuple[Admin, Shell]:
+def start(fleet: Cluster, *names: str, **options: Any) -> tuple[Admin, Shell]:
     admin = fleet.start_frontend("a", "--auto-approve", **options)
     for name in names:
         fleet.start_worker(name)
@@ -65,7 +65,7 @@ def start(fleet: OperationFleet, *names: str, **options: Any) -> tuple[Admin, Sh
     return admin, Shell(admin.url)
 
 
-def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
+def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     first = fleet.offer_image("echo", localai_files("1"), version="1.0", description="Says it again. Twice.")
     admin, shell = start(fleet, "one", "two")
     assert "`corral backends available`" in shell.run("backends", "list")
@@ -150,7 +150,7 @@ def test_install_list_upgrade_and_roll_back(fleet: OperationFleet) -> None:
     assert shell.json("ops", "history")["operations"] == []
 
 
-def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: OperationFleet, tmp_path: Path) -> None:
+def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: Cluster, tmp_path: Path) -> None:
     source = write_localai_backend(tmp_path / "mine")
     _, shell = start(fleet, "one")
     shell.run("backends", "install", "mine", "--uri", str(source))
@@ -161,7 +161,7 @@ def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: OperationFl
         assert "`corral backends upgrade mine` installs the version available now" in told
 
 
-def test_bad_requests_are_refused_in_words(fleet: OperationFleet) -> None:
+def test_bad_requests_are_refused_in_words(fleet: Cluster) -> None:
     _, shell = start(fleet, "one")
     # The frontend can be reached; it is the registry that cannot.
     shell.run("backends", "install", "--uri", "oci://127.0.0.1:9/x:1", "--name", "x", code=1)
@@ -207,7 +207,7 @@ def test_what_makes_no_sense_is_refused_before_anybody_is_asked(
     assert words in capsys.readouterr().err
 
 
-def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: OperationFleet) -> None:
+def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     admin, shell = start(fleet, "here", "away")
     fleet.workers["away"].kill()
@@ -227,7 +227,7 @@ def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: OperationFl
     assert "away: done" in output
 
 
-def test_a_drained_machine_keeps_nobody_waiting_and_says_what_it_waits_for(fleet: OperationFleet) -> None:
+def test_a_drained_machine_keeps_nobody_waiting_and_says_what_it_waits_for(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     _, shell = start(fleet, "here", "resting")
     assert "until `corral nodes resume resting`" in shell.run("nodes", "drain", "resting")
@@ -240,7 +240,7 @@ def test_a_drained_machine_keeps_nobody_waiting_and_says_what_it_waits_for(fleet
     assert "resting: done" in shell.run("ops", "watch", open_one["jobID"])
 
 
-def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: OperationFleet) -> None:
+def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     admin, shell = start(fleet, "good")
     fleet.start_worker("bad", "--trusted-hosts", "192.0.2.1")
@@ -271,20 +271,20 @@ FAST = 4_000_000
 
 
 @pytest.fixture
-def slow(fleet: OperationFleet) -> Iterator[Trickle]:
+def slow(fleet: Cluster) -> Iterator[Trickle]:
     line = Trickle(fleet.registry.port, bytes_per_s=40_000)
     yield line
     line.stop()
 
 
-def offer_large(fleet: OperationFleet, line: Trickle) -> None:
+def offer_large(fleet: Cluster, line: Trickle) -> None:
     """Minutes on the slow line: nobody is so slow that it is over before he looks."""
     files = localai_files("1") | {"weights.bin": os.urandom(4_000_000)}
     fleet.registry.push("large", files)
     fleet.offer("large", uri=f"127.0.0.1:{line.port}/large:latest")
 
 
-def test_an_interrupted_wait_leaves_the_operation_running(fleet: OperationFleet, slow: Trickle) -> None:
+def test_an_interrupted_wait_leaves_the_operation_running(fleet: Cluster, slow: Trickle) -> None:
     offer_large(fleet, slow)
     _, shell = start(fleet, "one")
     waiting = shell.start("backends", "install", "large")
@@ -304,7 +304,7 @@ def test_an_interrupted_wait_leaves_the_operation_running(fleet: OperationFleet,
     assert "install large: cancelled" in shell.run("ops", "watch", job, code=1)
 
 
-def test_a_time_limit_ends_the_wait_and_nothing_else(fleet: OperationFleet, slow: Trickle) -> None:
+def test_a_time_limit_ends_the_wait_and_nothing_else(fleet: Cluster, slow: Trickle) -> None:
     offer_large(fleet, slow)
     _, shell = start(fleet, "one")
     told = shell.run("backends", "install", "large", "--timeout", "2s", code=4)
@@ -319,7 +319,7 @@ def test_a_time_limit_ends_the_wait_and_nothing_else(fleet: OperationFleet, slow
     assert "one: done" in output
 
 
-def test_no_wait_only_asks(fleet: OperationFleet) -> None:
+def test_no_wait_only_asks(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     _, shell = start(fleet, "one")
     job = shell.json("backends", "install", "echo", "--no-wait")["jobID"]
@@ -329,7 +329,7 @@ def test_no_wait_only_asks(fleet: OperationFleet) -> None:
     fleet.wait_for_operation(told.split()[2].rstrip("."))
 
 
-def test_a_selector_means_the_machines_it_fits_also_those_that_come_later(fleet: OperationFleet) -> None:
+def test_a_selector_means_the_machines_it_fits_also_those_that_come_later(fleet: Cluster) -> None:
     digest = fleet.offer_image("echo", localai_files("1"))
     admin, shell = start(fleet, "one", "two")
     shell.run("nodes", "label", "two", "room=b2")
@@ -345,7 +345,7 @@ def test_a_selector_means_the_machines_it_fits_also_those_that_come_later(fleet:
     assert "replaces the policy for nodes with room=b2" in told
 
 
-def test_a_location_is_installed_under_the_name_given(fleet: OperationFleet) -> None:
+def test_a_location_is_installed_under_the_name_given(fleet: Cluster) -> None:
     digest = fleet.registry.push("mine", localai_files("1"))
     _, shell = start(fleet, "one")
     shell.run(
@@ -354,7 +354,7 @@ def test_a_location_is_installed_under_the_name_given(fleet: OperationFleet) -> 
     assert fleet.digests("my-engine") == {"one": digest}
 
 
-def test_a_restarting_frontend_does_not_end_the_wait(fleet: OperationFleet, slow: Trickle) -> None:
+def test_a_restarting_frontend_does_not_end_the_wait(fleet: Cluster, slow: Trickle) -> None:
     offer_large(fleet, slow)
     _, shell = start(fleet, "one")
     waiting = shell.start("backends", "install", "large")
@@ -400,14 +400,14 @@ def without_events(target: str) -> Iterator[str]:
     server.server_close()
 
 
-def test_without_an_event_stream_asking_does_as_well(fleet: OperationFleet) -> None:
+def test_without_an_event_stream_asking_does_as_well(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     admin, _ = start(fleet, "one")
     with without_events(admin.url) as url:
         assert "one: done" in Shell(url).run("backends", "install", "echo")
 
 
-def test_on_a_terminal_every_machine_has_a_bar(fleet: OperationFleet, slow: Trickle) -> None:
+def test_on_a_terminal_every_machine_has_a_bar(fleet: Cluster, slow: Trickle) -> None:
     offer_large(fleet, slow)
     slow.bytes_per_s = 400_000
     _, shell = start(fleet, "one", "two")

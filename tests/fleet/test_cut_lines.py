@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 from harness.nats import Nats
 from harness.postgres import Postgres
@@ -27,7 +27,7 @@ def bus_line(nats: Nats) -> Iterator[ProxyThread]:
 
 
 @pytest.fixture
-def admin(fleet: OperationFleet, bus_line: ProxyThread) -> Admin:
+def admin(fleet: Cluster, bus_line: ProxyThread) -> Admin:
     """One worker whose only way to the bus is the line."""
     admin = fleet.start_frontend("a", "--auto-approve", "--backend-install-timeout", "3")
     fleet.start_worker("one", "--bus", f"nats://127.0.0.1:{bus_line.port}")
@@ -35,7 +35,7 @@ def admin(fleet: OperationFleet, bus_line: ProxyThread) -> Admin:
     return admin
 
 
-def attempts(fleet: OperationFleet) -> list[tuple[str, int]]:
+def attempts(fleet: Cluster) -> list[tuple[str, int]]:
     rows = fleet.admin().call("GET", "/api/intents?backend=echo").json()
     return [(row["state"], row["attempts"]) for row in rows]
 
@@ -49,7 +49,7 @@ def attempts(fleet: OperationFleet) -> list[tuple[str, int]]:
     ],
 )
 def test_a_worker_cut_off_from_the_bus_costs_no_attempt_and_does_it_when_the_line_is_mended(
-    fleet: OperationFleet, admin: Admin, bus_line: ProxyThread, cut: tuple[object, ...]
+    fleet: Cluster, admin: Admin, bus_line: ProxyThread, cut: tuple[object, ...]
 ) -> None:
     """F-23, F-24."""
     digest = fleet.offer_image("echo", localai_files("1"))
@@ -66,7 +66,7 @@ def test_a_worker_cut_off_from_the_bus_costs_no_attempt_and_does_it_when_the_lin
 
 
 def test_a_delete_whose_answer_was_lost_is_done_when_the_worker_is_heard_again(
-    fleet: OperationFleet, admin: Admin, bus_line: ProxyThread
+    fleet: Cluster, admin: Admin, bus_line: ProxyThread
 ) -> None:
     fleet.offer_image("echo", localai_files("1"))
     assert admin.call("POST", "/api/galleries/refresh").status == 200
@@ -82,7 +82,7 @@ def test_a_delete_whose_answer_was_lost_is_done_when_the_worker_is_heard_again(
     assert [row for row in attempts(fleet) if row[0] == "succeeded"] == [("succeeded", 0)] * 2
 
 
-def test_a_frontend_without_a_bus_admits_and_another_carries_out(fleet: OperationFleet, bus_line: ProxyThread) -> None:
+def test_a_frontend_without_a_bus_admits_and_another_carries_out(fleet: Cluster, bus_line: ProxyThread) -> None:
     """F-28: every hint is lost, and both frontends tell the same."""
     digest = fleet.offer_image("echo", localai_files("1"))
     admin = fleet.start_frontend("a", "--auto-approve")
@@ -107,7 +107,7 @@ def store_line(request: pytest.FixtureRequest, store: str) -> Iterator[ProxyThre
     line.stop()
 
 
-def start_on(fleet: OperationFleet, store: str, line: ProxyThread) -> Admin:
+def start_on(fleet: Cluster, store: str, line: ProxyThread) -> Admin:
     """A frontend whose store is at the end of the line, and one that reaches it directly, for looking."""
     database = store.rpartition("/")[2]
     admin = fleet.start_frontend(
@@ -118,9 +118,7 @@ def start_on(fleet: OperationFleet, store: str, line: ProxyThread) -> Admin:
     return admin
 
 
-def test_a_slow_store_kills_nobody_and_loses_nothing(
-    fleet: OperationFleet, store: str, store_line: ProxyThread
-) -> None:
+def test_a_slow_store_kills_nobody_and_loses_nothing(fleet: Cluster, store: str, store_line: ProxyThread) -> None:
     """F-12."""
     digest = fleet.offer_image("echo", localai_files("1"))
     admin = start_on(fleet, store, store_line)
@@ -137,7 +135,7 @@ def test_a_slow_store_kills_nobody_and_loses_nothing(
 
 
 def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_done_twice(
-    fleet: OperationFleet, store: str, store_line: ProxyThread
+    fleet: Cluster, store: str, store_line: ProxyThread
 ) -> None:
     """F-15, F-01: whoever asks again with the same key gets the same operation."""
     fleet.offer_image("echo", localai_files("1"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 from harness.programs import clean_environment, run_cli
 
@@ -26,7 +26,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "worker-small"
+    place = tmp_path / "small"
     place.mkdir()
     mounted = os.geteuid() == 0 and subprocess.run(["mount", "-t", "tmpfs", "-o", "size=340m", "tmpfs", str(place)])
     if not mounted or mounted.returncode != 0:
@@ -37,7 +37,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.postgres
 def test_a_disk_full_until_all_retries_are_exhausted_and_freed_then_gets_what_was_asked_for(
-    fleet: OperationFleet, small_disk: Path
+    fleet: Cluster, small_disk: Path
 ) -> None:
     digest = fleet.offer_image("echo", {**localai_files("1"), "weights": os.urandom(1 << 20)})
     retries = ("--backend-max-attempts", "10", "--backend-retry-base", "0.1", "--backend-retry-max", "0.5",
@@ -57,7 +57,7 @@ def test_a_disk_full_until_all_retries_are_exhausted_and_freed_then_gets_what_wa
 
 
 @pytest.mark.postgres
-def test_a_fleet_rollback_holds_for_machines_that_wait_join_or_are_wiped(fleet: OperationFleet) -> None:
+def test_a_fleet_rollback_holds_for_machines_that_wait_join_or_are_wiped(fleet: Cluster) -> None:
     first = fleet.offer_image("echo", localai_files("1"))
     fleet.start_frontend("a", "--auto-approve", *SOON)
     fleet.start_worker("one")
@@ -95,7 +95,7 @@ def test_a_fleet_rollback_holds_for_machines_that_wait_join_or_are_wiped(fleet: 
 
 
 @pytest.mark.postgres
-def test_a_digest_the_registry_has_no_more_is_looked_up_again_and_an_explicit_one_fails(fleet: OperationFleet) -> None:
+def test_a_digest_the_registry_has_no_more_is_looked_up_again_and_an_explicit_one_fails(fleet: Cluster) -> None:
     gone = fleet.offer_image("echo", localai_files("1"))
     # Time between attempts to look it up again, as there is with the defaults.
     fleet.start_frontend("a", "--auto-approve", "--backend-max-attempts", "3", "--backend-retry-base", "3")
@@ -119,7 +119,7 @@ def test_a_digest_the_registry_has_no_more_is_looked_up_again_and_an_explicit_on
 
 
 @pytest.mark.postgres
-def test_after_a_cancelled_upgrade_of_a_named_machine_its_install_still_holds(fleet: OperationFleet) -> None:
+def test_after_a_cancelled_upgrade_of_a_named_machine_its_install_still_holds(fleet: Cluster) -> None:
     first = fleet.offer_image("echo", localai_files("1"))
     fleet.start_frontend("a", "--auto-approve", *SOON)
     worker = fleet.start_worker("one")
@@ -137,7 +137,7 @@ def test_after_a_cancelled_upgrade_of_a_named_machine_its_install_still_holds(fl
 
 
 def test_a_rolled_back_archive_is_left_alone_and_what_cannot_be_compared_is_said_to_be(
-    fleet: OperationFleet, tmp_path: Path
+    fleet: Cluster, tmp_path: Path
 ) -> None:
     """Plain archives have no digest before they have arrived: versions and addresses are all that galleries tell."""
 
@@ -177,7 +177,7 @@ def test_a_rolled_back_archive_is_left_alone_and_what_cannot_be_compared_is_said
 
 @pytest.mark.parametrize("by", ["cli", "api"])
 def test_upgrading_everything_leaves_a_rolled_back_machine_alone_beside_one_that_was_not(
-    fleet: OperationFleet, by: str
+    fleet: Cluster, by: str
 ) -> None:
     first = fleet.offer_image("echo", localai_files("1"))
     admin = fleet.start_frontend("a", "--auto-approve", *SOON)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from harness.cluster import Cluster
 from harness.events import Listener
-from harness.fleet import OperationFleet
 from harness.localai_backend import localai_files
 from harness.oci_registry import Trickle
 from harness.waiting import wait_until
@@ -13,7 +13,7 @@ from harness.waiting import wait_until
 pytestmark = pytest.mark.registry
 
 
-def test_an_operation_is_told_live_by_every_frontend(fleet: OperationFleet) -> None:
+def test_an_operation_is_told_live_by_every_frontend(fleet: Cluster) -> None:
     line = Trickle(fleet.registry.port, bytes_per_s=600_000)
     fleet.registry.push("large", localai_files("1") | {"weights.bin": os.urandom(3_000_000)})
     fleet.offer("large", uri=f"127.0.0.1:{line.port}/large:latest")
@@ -49,7 +49,7 @@ def test_an_operation_is_told_live_by_every_frontend(fleet: OperationFleet) -> N
     line.stop()
 
 
-def test_a_page_that_comes_back_anywhere_gets_what_it_missed(fleet: OperationFleet) -> None:
+def test_a_page_that_comes_back_anywhere_gets_what_it_missed(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     admin = fleet.start_frontend("a", "--auto-approve")
     other = fleet.start_frontend("b", "--auto-approve")
@@ -68,14 +68,14 @@ def test_a_page_that_comes_back_anywhere_gets_what_it_missed(fleet: OperationFle
     back.close()
 
 
-def test_kinds_nobody_knows_are_refused(fleet: OperationFleet) -> None:
+def test_kinds_nobody_knows_are_refused(fleet: Cluster) -> None:
     admin = fleet.start_frontend("a")
     answer = admin.call("GET", "/api/events?kinds=weather")
     assert answer.status == 400
     assert "the kinds are nodes, operations, backends, models, replicas, galleries" in answer.message
 
 
-def test_a_model_that_comes_and_goes_is_told(fleet: OperationFleet) -> None:
+def test_a_model_that_comes_and_goes_is_told(fleet: Cluster) -> None:
     admin = fleet.start_frontend("a")
     page = Listener(admin, "models")
     config = "name: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n"
@@ -88,7 +88,7 @@ def test_a_model_that_comes_and_goes_is_told(fleet: OperationFleet) -> None:
     page.close()
 
 
-def test_what_a_gallery_offers_anew_is_told_and_a_gallery_that_says_the_same_is_not(fleet: OperationFleet) -> None:
+def test_what_a_gallery_offers_anew_is_told_and_a_gallery_that_says_the_same_is_not(fleet: Cluster) -> None:
     admin = fleet.start_frontend("a")
     page = Listener(admin, "galleries", "models")
 

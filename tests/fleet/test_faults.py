@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 from harness.oci_registry import OciRegistry, Trickle
 from harness.postgres import Postgres
@@ -34,7 +34,7 @@ def line(registry: OciRegistry) -> Iterator[Trickle]:
     line.stop()
 
 
-def start(fleet: OperationFleet, *workers: str, flags: tuple[str, ...] = ()) -> Admin:
+def start(fleet: Cluster, *workers: str, flags: tuple[str, ...] = ()) -> Admin:
     """Workers know frontend b only: a may be paused without their becoming silent."""
     for name in ("a", "b"):
         admin = fleet.start_frontend(name, "--auto-approve", *flags)
@@ -45,7 +45,7 @@ def start(fleet: OperationFleet, *workers: str, flags: tuple[str, ...] = ()) -> 
     return admin
 
 
-def serve(fleet: OperationFleet, *workers: str) -> None:
+def serve(fleet: Cluster, *workers: str) -> None:
     for name in workers:
         started = fleet.ask_worker(name, "backend.install", backend="echo", model_id="m")
         assert started["success"], started
@@ -57,7 +57,7 @@ def intents(postgres: Postgres, store: str, columns: str, where: str = "true") -
 
 
 def test_a_frontend_that_is_paused_for_longer_than_its_lease_in_the_middle_of_an_install_cancels_nothing(
-    fleet: OperationFleet, line: Trickle, store: str, postgres: Postgres
+    fleet: Cluster, line: Trickle, store: str, postgres: Postgres
 ) -> None:
     files = {**localai_files("1"), "weights": os.urandom(1 << 20)}
     digest = fleet.offer_image("slow", files, uri=f"127.0.0.1:{line.port}/slow:latest")
@@ -89,7 +89,7 @@ def test_a_frontend_that_is_paused_for_longer_than_its_lease_in_the_middle_of_an
 
 
 def test_a_store_that_restarts_during_the_switch_of_five_nodes_rolls_nothing_back(
-    fleet: OperationFleet, store: str, postgres: Postgres
+    fleet: Cluster, store: str, postgres: Postgres
 ) -> None:
     nodes = ("n1", "n2", "n3", "n4", "n5")
     fleet.offer_image("echo", localai_files("1"))
@@ -118,7 +118,7 @@ def test_a_store_that_restarts_during_the_switch_of_five_nodes_rolls_nothing_bac
 
 
 def test_an_upgrade_past_its_time_out_to_a_version_that_does_not_start_fails_and_is_rolled_back(
-    fleet: OperationFleet, line: Trickle
+    fleet: Cluster, line: Trickle
 ) -> None:
     first = fleet.offer_image("echo", localai_files("1"), uri=f"127.0.0.1:{line.port}/echo:latest")
     start(fleet, "one", flags=("--backend-upgrade-timeout", "2", *QUICK_RETRIES))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 from harness.oci_registry import Trickle
 from harness.programs import Admin
@@ -20,7 +20,7 @@ def item(admin: Admin, name: str) -> dict[str, Any]:
     return shown
 
 
-def test_the_listings_follow_an_install_and_an_upgrade(fleet: OperationFleet) -> None:
+def test_the_listings_follow_an_install_and_an_upgrade(fleet: Cluster) -> None:
     line = Trickle(fleet.registry.port, bytes_per_s=300_000)
     digest = fleet.registry.push("slow", localai_files("1") | {"weights": os.urandom(1 << 20)})
     fleet.offer("slow", uri=f"127.0.0.1:{line.port}/slow:latest", version="1.0", tags=["LLM"])

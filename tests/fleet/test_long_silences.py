@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 from harness.nats import Nats
 from harness.postgres import Postgres
@@ -27,7 +27,7 @@ def orders(admin: Admin, backend: str) -> list[tuple[str, str, int]]:
     return [(row["verb"], row["state"], row["attempts"]) for row in rows]
 
 
-def test_a_bus_that_is_away_for_long_costs_no_attempt(fleet: OperationFleet) -> None:
+def test_a_bus_that_is_away_for_long_costs_no_attempt(fleet: Cluster) -> None:
     """F-20: what was asked before and meanwhile is done when it is back."""
     digests = {name: fleet.offer_image(name, localai_files(name)) for name in ("before", "meanwhile")}
     admin = fleet.start_frontend("a", "--auto-approve", "--backend-install-timeout", "2")
@@ -49,9 +49,7 @@ def test_a_bus_that_is_away_for_long_costs_no_attempt(fleet: OperationFleet) -> 
         fleet.wait_for_digests(name, {"one": digest})
 
 
-def test_a_store_that_is_away_for_long_ends_nothing(
-    fleet: OperationFleet, store: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_store_that_is_away_for_long_ends_nothing(fleet: Cluster, store: str, request: pytest.FixtureRequest) -> None:
     """F-14: what runs serves on, and when it is back nothing is taken away, done again or held against a node."""
     if not store.startswith("postgresql"):
         pytest.skip("a file does not go away")
@@ -88,7 +86,7 @@ def lines() -> Iterator[list[ProxyThread]]:
         line.stop()
 
 
-def start(fleet: OperationFleet, nats: Nats, lines: list[ProxyThread], habits: Habits) -> tuple[Admin, UnrulyBus]:
+def start(fleet: Cluster, nats: Nats, lines: list[ProxyThread], habits: Habits) -> tuple[Admin, UnrulyBus]:
     bus = UnrulyBus(nats.port, habits, seed=22)
     lines.append(ProxyThread(bus))
     admin = fleet.start_frontend("a", "--auto-approve", "--backend-install-timeout", "1.5")
@@ -97,9 +95,7 @@ def start(fleet: OperationFleet, nats: Nats, lines: list[ProxyThread], habits: H
     return admin, bus
 
 
-def test_lost_messages_change_nothing_about_the_end(
-    fleet: OperationFleet, nats: Nats, lines: list[ProxyThread]
-) -> None:
+def test_lost_messages_change_nothing_about_the_end(fleet: Cluster, nats: Nats, lines: list[ProxyThread]) -> None:
     """F-22: orders, answers, progress and reports, each lost now and then."""
     digests = {name: fleet.offer_image(name, localai_files(name)) for name in ("x", "y", "z")}
     admin, bus = start(fleet, nats, lines, Habits(lose=0.2, double=0.1, delay=0.1))
@@ -113,7 +109,7 @@ def test_lost_messages_change_nothing_about_the_end(
 
 
 def test_doubled_late_and_reordered_messages_change_nothing_about_the_end(
-    fleet: OperationFleet, nats: Nats, lines: list[ProxyThread]
+    fleet: Cluster, nats: Nats, lines: list[ProxyThread]
 ) -> None:
     """F-22: an order that comes twice, or after the one that replaced it."""
     digest = fleet.offer_image("echo", localai_files("1"))

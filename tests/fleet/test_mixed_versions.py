@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.fleet import TOKEN, OperationFleet
+from harness.cluster import TOKEN, Cluster
 from harness.localai_backend import localai_files
 from harness.localai_worker import OLDEST, SINCE_JULY_2026, SINCE_MAY_2026, LocalAiWorker
 from harness.programs import Admin
@@ -13,12 +13,12 @@ pytestmark = pytest.mark.registry
 
 
 @pytest.fixture
-def admin(fleet: OperationFleet) -> Admin:
+def admin(fleet: Cluster) -> Admin:
     return fleet.start_frontend("a", "--auto-approve")
 
 
 @pytest.fixture(params=[OLDEST], ids=["oldest"])
-def old(fleet: OperationFleet, admin: Admin, request: pytest.FixtureRequest) -> Iterator[LocalAiWorker]:
+def old(fleet: Cluster, admin: Admin, request: pytest.FixtureRequest) -> Iterator[LocalAiWorker]:
     worker = LocalAiWorker(admin.url, TOKEN, fleet.nats.url, name="old", verbs=request.param)
     admin.wait_for_status("old", "healthy")
     yield worker
@@ -29,7 +29,7 @@ def old(fleet: OperationFleet, admin: Admin, request: pytest.FixtureRequest) -> 
 @pytest.mark.parametrize(
     "old", [OLDEST, SINCE_MAY_2026, SINCE_JULY_2026], ids=["oldest", "since-may-2026", "since-july-2026"], indirect=True
 )
-def test_old_and_new_workers_do_what_was_asked(fleet: OperationFleet, admin: Admin, old: LocalAiWorker) -> None:
+def test_old_and_new_workers_do_what_was_asked(fleet: Cluster, admin: Admin, old: LocalAiWorker) -> None:
     first = fleet.offer_image("echo", localai_files("1"))
     old.offered["echo"] = first
     fleet.start_worker("new")
@@ -56,9 +56,7 @@ def test_old_and_new_workers_do_what_was_asked(fleet: OperationFleet, admin: Adm
     assert old.installed == {}
 
 
-def test_what_an_old_worker_refuses_is_told_in_its_words(
-    fleet: OperationFleet, admin: Admin, old: LocalAiWorker
-) -> None:
+def test_what_an_old_worker_refuses_is_told_in_its_words(fleet: Cluster, admin: Admin, old: LocalAiWorker) -> None:
     digest = fleet.offer_image("echo", localai_files("1"))
     assert admin.call("POST", "/api/galleries/refresh").status == 200
     job = fleet.begin("/api/backends/install/echo")

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import http_files, localai_files
 
 pytestmark = pytest.mark.registry
 
 
-def test_an_install_reaches_every_node_and_the_list_tells_which_has_which_version(fleet: OperationFleet) -> None:
+def test_an_install_reaches_every_node_and_the_list_tells_which_has_which_version(fleet: Cluster) -> None:
     digest = fleet.offer_image("echo", localai_files("1"), version="1.0")
     admin = fleet.start_frontend("a", "--auto-approve")
     for name in ("one", "two"):
@@ -29,7 +29,7 @@ def test_an_install_reaches_every_node_and_the_list_tells_which_has_which_versio
     ]
 
 
-def test_a_gallery_tells_how_to_start_what_does_not_tell_itself(fleet: OperationFleet) -> None:
+def test_a_gallery_tells_how_to_start_what_does_not_tell_itself(fleet: Cluster) -> None:
     files = {name: data for name, data in http_files("1").items() if name != "corral.yaml"}
     manifest = {"protocol": "openai", "start": ["{python}", "{dir}/server.py", "{host}", "{port}", "{model}"]}
     fleet.offer_image("plain", files, corral={"manifest": manifest})
@@ -41,7 +41,7 @@ def test_a_gallery_tells_how_to_start_what_does_not_tell_itself(fleet: Operation
     assert json.loads(stored.read_text())["manifest"]["protocol"] == "openai"
 
 
-def test_localais_paths_and_orders_for_one_node(fleet: OperationFleet) -> None:
+def test_localais_paths_and_orders_for_one_node(fleet: Cluster) -> None:
     digest = fleet.offer_image("cpu-echo", localai_files("1"))
     fleet.offer("echo", capabilities={"default": "cpu-echo", "nvidia": "cuda12-echo"})
     fleet.offer("cuda12-echo", uri=f"{fleet.registry.host}/cuda12-echo:latest")
@@ -97,7 +97,7 @@ def test_localais_paths_and_orders_for_one_node(fleet: OperationFleet) -> None:
     assert admin.call("GET", "/api/operations/history").json()["operations"] == []
 
 
-def test_a_failure_is_shown_until_dismissed_and_one_node_can_be_tried_again(fleet: OperationFleet) -> None:
+def test_a_failure_is_shown_until_dismissed_and_one_node_can_be_tried_again(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     flags = ("--backend-retry-base", "0.1", "--backend-retry-max", "0.1", "--backend-max-attempts", "2")
     admin = fleet.start_frontend("a", "--auto-approve", *flags)

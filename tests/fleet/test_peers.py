@@ -4,14 +4,14 @@ import os
 
 import pytest
 
-from harness.fleet import OperationFleet, approve
+from harness.cluster import Cluster, approve
 from harness.localai_backend import localai_files
 
 pytestmark = pytest.mark.registry
 LAYER_BYTES = 3 << 20
 
 
-def test_the_second_node_gets_its_layers_from_the_first(fleet: OperationFleet) -> None:
+def test_the_second_node_gets_its_layers_from_the_first(fleet: Cluster) -> None:
     digest = fleet.offer_image("echo", {**localai_files("1"), "weights": os.urandom(LAYER_BYTES)})
     admin = fleet.start_frontend()
     for name in ("one", "two"):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import localai_files
+from harness.machine_speed import promised
 from harness.oci_registry import OciRegistry, Trickle
 from harness.postgres import Postgres
 from harness.waiting import wait_until
-from harness.yardstick import promised
 
 pytestmark = pytest.mark.registry
 
@@ -30,12 +30,12 @@ def line(registry: OciRegistry) -> Iterator[Trickle]:
     line.stop()
 
 
-def offer_slow(fleet: OperationFleet, line: Trickle) -> str:
+def offer_slow(fleet: Cluster, line: Trickle) -> str:
     files = {**localai_files("1"), "weights": os.urandom(SIZE)}
     return fleet.offer_image("slow", files, uri=f"127.0.0.1:{line.port}/slow:latest")
 
 
-def wait_for_bytes(fleet: OperationFleet, job: str, *, frontend: str = "a") -> dict[str, Any]:
+def wait_for_bytes(fleet: Cluster, job: str, *, frontend: str = "a") -> dict[str, Any]:
     def look() -> dict[str, Any] | None:
         (node,) = fleet.operation(job, frontend=frontend)["nodes"]
         return node if (node["bytes_done"] or 0) > 0 else None
@@ -43,14 +43,12 @@ def wait_for_bytes(fleet: OperationFleet, job: str, *, frontend: str = "a") -> d
     return wait_until(look, what="bytes arrive")
 
 
-def attempts(fleet: OperationFleet, *, frontend: str = "a") -> list[tuple[str, int]]:
+def attempts(fleet: Cluster, *, frontend: str = "a") -> list[tuple[str, int]]:
     rows = fleet.admin(frontend).call("GET", "/api/intents?backend=slow").json()
     return [(row["state"], row["attempts"]) for row in rows]
 
 
-def test_an_install_past_its_time_out_is_yellow_spends_no_attempt_and_succeeds(
-    fleet: OperationFleet, line: Trickle
-) -> None:
+def test_an_install_past_its_time_out_is_yellow_spends_no_attempt_and_succeeds(fleet: Cluster, line: Trickle) -> None:
     digest = offer_slow(fleet, line)
     admin = fleet.start_frontend("a", "--auto-approve", "--backend-install-timeout", "2")
     fleet.start_worker("one")
@@ -79,7 +77,7 @@ def test_an_install_past_its_time_out_is_yellow_spends_no_attempt_and_succeeds(
     assert fleet.digests("slow") == {"one": digest}
 
 
-def test_a_frontend_killed_in_the_middle_is_replaced_by_another(fleet: OperationFleet, line: Trickle) -> None:
+def test_a_frontend_killed_in_the_middle_is_replaced_by_another(fleet: Cluster, line: Trickle) -> None:
     """F-01, F-02: after the lease, one effect."""
     digest = offer_slow(fleet, line)
     line.bytes_per_s = 60_000
@@ -106,7 +104,7 @@ def test_a_frontend_killed_in_the_middle_is_replaced_by_another(fleet: Operation
 
 
 def test_the_bus_and_the_store_restart_in_the_middle(
-    fleet: OperationFleet, line: Trickle, store: str, request: pytest.FixtureRequest
+    fleet: Cluster, line: Trickle, store: str, request: pytest.FixtureRequest
 ) -> None:
     """F-13, F-19."""
     digest = offer_slow(fleet, line)
@@ -130,7 +128,7 @@ def test_the_bus_and_the_store_restart_in_the_middle(
     assert fleet.digests("slow") == {"one": digest}
 
 
-def test_a_cancel_from_another_frontend_reaches_the_worker(fleet: OperationFleet, line: Trickle) -> None:
+def test_a_cancel_from_another_frontend_reaches_the_worker(fleet: Cluster, line: Trickle) -> None:
     offer_slow(fleet, line)
     line.bytes_per_s = 20_000
     admin = fleet.start_frontend("a", "--auto-approve")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.registry
@@ -18,7 +18,7 @@ ROUNDS = 10
 """For each backend."""
 
 
-def test_install_and_delete_at_once_end_with_the_newer_every_time(fleet: OperationFleet) -> None:
+def test_install_and_delete_at_once_end_with_the_newer_every_time(fleet: Cluster) -> None:
     digests = {name: fleet.offer_image(name, {"run.sh": b"#!/bin/sh\n", "name": name.encode()}) for name in BACKENDS}
     admin = fleet.start_frontend("a", "--auto-approve")
     fleet.start_frontend("b", "--auto-approve")
@@ -42,7 +42,7 @@ def test_install_and_delete_at_once_end_with_the_newer_every_time(fleet: Operati
     assert set(won) == {"install", "delete"}, f"neither side won every time: {won}"
 
 
-def contradict(fleet: OperationFleet, name: str, digest: str, number: int, install_took_s: float) -> tuple[str, float]:
+def contradict(fleet: Cluster, name: str, digest: str, number: int, install_took_s: float) -> tuple[str, float]:
     """One says install, the other delete; the verb that was the newer, and what it took to say install."""
     jobs: dict[str, str] = {}
     took_s: dict[str, float] = {}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.fleet import OperationFleet, approve
+from harness.cluster import Cluster, approve
 from harness.frontend import TOKEN
 from harness.localai_backend import localai_files
 from harness.programs import call
@@ -11,7 +11,7 @@ from harness.waiting import wait_until
 pytestmark = pytest.mark.registry
 
 
-def test_each_node_gets_what_fits_it_now_later_or_never(fleet: OperationFleet) -> None:
+def test_each_node_gets_what_fits_it_now_later_or_never(fleet: Cluster) -> None:
     """With F-42: one that lost its disk."""
     digest = fleet.offer_image("cpu-echo", localai_files("1"))
     fleet.offer("echo", capabilities={"default": "cpu-echo", "nvidia": "cuda-echo"})

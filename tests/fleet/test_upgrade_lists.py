@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 
 pytestmark = pytest.mark.registry
@@ -17,16 +17,16 @@ def store(tmp_path: Path) -> str:
     return f"sqlite://{tmp_path / 'shared.db'}"
 
 
-def is_current(fleet: OperationFleet, frontend: str) -> list[bool]:
+def is_current(fleet: Cluster, frontend: str) -> list[bool]:
     (entry,) = fleet.admin(frontend).call("GET", "/api/fleet/backends").json()
     return [node["current"] for node in entry["nodes"]]
 
 
-def available(fleet: OperationFleet, frontend: str) -> dict[str, Any]:
+def available(fleet: Cluster, frontend: str) -> dict[str, Any]:
     return {name: upgrade["available_digest"] for name, upgrade in fleet.upgrades(frontend=frontend).items()}
 
 
-def test_every_frontend_tells_the_same_of_upgrades_nobody_looked_for_before(fleet: OperationFleet) -> None:
+def test_every_frontend_tells_the_same_of_upgrades_nobody_looked_for_before(fleet: Cluster) -> None:
     first = fleet.offer_image("echo", localai_files("1"))
     both = ("a", "b")
     for name in both:

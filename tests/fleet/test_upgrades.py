@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
-from harness.fleet import OperationFleet
+from harness.cluster import Cluster
 from harness.localai_backend import localai_files
-from harness.yardstick import promised
+from harness.machine_speed import promised
 
 pytestmark = pytest.mark.registry
 
@@ -44,7 +44,7 @@ class Serving:
 
 
 @contextmanager
-def serving(fleet: OperationFleet) -> Iterator[list[Serving]]:
+def serving(fleet: Cluster) -> Iterator[list[Serving]]:
     replicas = []
     for name in NODES:
         started = fleet.ask_worker(name, "backend.install", backend="echo", model_id="m")
@@ -57,7 +57,7 @@ def serving(fleet: OperationFleet) -> Iterator[list[Serving]]:
         assert replica.answers > 10
 
 
-def test_a_broken_version_harms_nobody_a_good_one_arrives_and_back_is_a_switch(fleet: OperationFleet) -> None:
+def test_a_broken_version_harms_nobody_a_good_one_arrives_and_back_is_a_switch(fleet: Cluster) -> None:
     first = fleet.offer_image("echo", localai_files("1"))
     admin = fleet.start_frontend("a", *FAST)
     for name in NODES:

@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from harness.frontend import Frontend
+from harness.machine_speed import promised
 from harness.nats import Nats
 from harness.programs import call
 from harness.waiting import wait_until
-from harness.yardstick import promised
 
 
 def models(frontend: Frontend, key: str | None) -> int:

@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from harness.herd import Herd
+from harness.cluster import Cluster
+from harness.machine_speed import promised
 from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Admin, call
 from harness.proxy import Proxy, ProxyThread
 from harness.waiting import wait_until
-from harness.yardstick import promised
 
 TINY = "name: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n"
 
 
 @pytest.fixture
 def two(tmp_path: Path, nats: Nats) -> Iterator[tuple[Admin, Admin]]:
-    herd = Herd(tmp_path, nats)
-    yield herd.start_frontend("a"), herd.start_frontend("b")
-    herd.stop()
+    cluster = Cluster(tmp_path, nats)
+    yield cluster.start_frontend("a"), cluster.start_frontend("b")
+    cluster.stop()
 
 
 def models_at(admin: Admin, key: str) -> tuple[int, list[str]]:
@@ -53,13 +53,13 @@ def test_a_key_created_limited_and_revoked_on_one_frontend_is_so_on_the_other(tw
 def test_a_revoked_key_stops_working_on_a_frontend_that_lost_the_store_or_everything(
     tmp_path: Path, nats: Nats, postgres: Postgres
 ) -> None:
-    herd = Herd(tmp_path, nats, postgres.create("cut_off_keys"))
+    cluster = Cluster(tmp_path, nats, postgres.create("cut_off_keys"))
     bus_line = ProxyThread(nats.port)
     try:
-        one = herd.start_frontend("a")
-        store_line = herd.put_line_before_store()
+        one = cluster.start_frontend("a")
+        store_line = cluster.put_line_before_store()
         assert store_line is not None
-        cut_off = herd.start_frontend("b", "--bus", f"nats://127.0.0.1:{bus_line.port}")
+        cut_off = cluster.start_frontend("b", "--bus", f"nats://127.0.0.1:{bus_line.port}")
         keys = {name: one.call("POST", "/api/keys", body={"name": name}).json()["key"] for name in ("x", "y")}
 
         def status(name: str) -> int:
@@ -79,7 +79,7 @@ def test_a_revoked_key_stops_working_on_a_frontend_that_lost_the_store_or_everyt
             wait_until(lambda: status("y") != 200, what="the revoked key is dead", within_s=90)
         assert call("GET", f"{cut_off.url}/healthz").status == 200
     finally:
-        herd.stop()
+        cluster.stop()
 
 
 def test_a_model_added_on_one_frontend_is_there_on_the_other_within_a_second(two: tuple[Admin, Admin]) -> None:

@@ -11,8 +11,8 @@ import psutil
 from corral.bus.client import connect_bus
 from corral.bus.subjects import REPORT, node_subject
 from harness.attacks import start_attackers
+from harness.cluster import Cluster
 from harness.engine import give_engine
-from harness.fleet import OperationFleet
 from harness.localai_backend import localai_files
 from harness.open_loop import OpenLoop, chat_requests
 from harness.programs import Admin
@@ -52,7 +52,7 @@ class Witness:
         )
 
 
-async def _watch(fleet: OperationFleet, admin: Admin, witness: Witness, until_s: float) -> None:
+async def _watch(fleet: Cluster, admin: Admin, witness: Witness, until_s: float) -> None:
     process = psutil.Process(fleet.frontends["a"].pid)
     while time.monotonic() < until_s:
         witness.rss_most = max(witness.rss_most, process.memory_info().rss)
@@ -64,7 +64,7 @@ async def _watch(fleet: OperationFleet, admin: Admin, witness: Witness, until_s:
         await asyncio.sleep(SAMPLE_EVERY_S)
 
 
-async def _poison_reports(fleet: OperationFleet, node: str, witness: Witness, until_s: float) -> None:
+async def _poison_reports(fleet: Cluster, node: str, witness: Witness, until_s: float) -> None:
     """As one worker that went mad would send them."""
     credentials = fleet.nats.credentials(None)
     bad = (
@@ -84,7 +84,7 @@ async def _poison_reports(fleet: OperationFleet, node: str, witness: Witness, un
             await asyncio.sleep(0.01)
 
 
-async def _everybody_else(fleet: OperationFleet, admin: Admin, witness: Witness, *, for_s: float) -> None:
+async def _everybody_else(fleet: Cluster, admin: Admin, witness: Witness, *, for_s: float) -> None:
     until_s = time.monotonic() + for_s
     mad = next(iter(admin.nodes().values()))["id"]
     await asyncio.gather(
@@ -94,7 +94,7 @@ async def _everybody_else(fleet: OperationFleet, admin: Admin, witness: Witness,
     )
 
 
-def _serve_tiny(fleet: OperationFleet, admin: Admin, shelf: Shelf) -> None:
+def _serve_tiny(fleet: Cluster, admin: Admin, shelf: Shelf) -> None:
     """A real engine with a very small model, on one node."""
     config = shelf.config(MODEL, threads=1, options="[parallel:8]")
     added = admin.call("POST", "/api/models", body={"config": config})
@@ -105,7 +105,7 @@ def _serve_tiny(fleet: OperationFleet, admin: Admin, shelf: Shelf) -> None:
 
 
 def withstand(
-    fleet: OperationFleet, engine: Path, shelf: Shelf, *, for_s: float, idle: int, per_s: int = 200, nodes: int = 5
+    fleet: Cluster, engine: Path, shelf: Shelf, *, for_s: float, idle: int, per_s: int = 200, nodes: int = 5
 ) -> Witness:
     """An install on all nodes, and inference on one of them, under attack."""
     fleet.offer_image("echo", localai_files("1"), version="1.0")

@@ -1,14 +1,14 @@
-"""A herd of real processes, on each database, and a model small enough to be loaded in a moment."""
+"""A cluster of real processes, on each database, and a model small enough to be loaded in a moment."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.cluster import Cluster
 from harness.databases import BOTH
 from harness.engine import installed_engine
 from harness.engine_gallery import EngineGallery
-from harness.herd import Herd
 from harness.nats import Nats
 from harness.proxy import ProxyThread
 from harness.tiny_model import Shelf, tiny_weights
@@ -20,9 +20,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=BOTH)
-def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats, engine: Path) -> Iterator[Herd]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats, engine: Path) -> Iterator[Cluster]:
     store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Herd(tmp_path, nats, store, engine=engine)
+    running = Cluster(tmp_path, nats, store, engine=engine)
     yield running
     running.stop()
 
@@ -36,12 +36,12 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
 
 
 @pytest.fixture
-def lines(herd: Herd) -> Iterator[dict[str, ProxyThread]]:
+def lines(cluster: Cluster) -> Iterator[dict[str, ProxyThread]]:
     """All that leads from one worker to the fleet."""
-    herd.start_frontend()
-    port = int(herd.admin().url.rpartition(":")[2])
-    running = {"http": ProxyThread(port), "bus": ProxyThread(herd.nats.port)}
-    herd.frontends["a"].stop()
+    cluster.start_frontend()
+    port = int(cluster.admin().url.rpartition(":")[2])
+    running = {"http": ProxyThread(port), "bus": ProxyThread(cluster.nats.port)}
+    cluster.frontends["a"].stop()
     yield running
     for line in running.values():
         line.stop()

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from harness.cluster import ADMIN_KEY, Cluster, ask
 from harness.databases import BOTH
-from harness.herd import ADMIN_KEY, Herd, ask
 from harness.localai_backend import write_localai_backend
 from harness.nats import Nats
 from harness.programs import Admin
@@ -33,16 +33,16 @@ QUESTION: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
 
 
 @pytest.fixture(params=BOTH)
-def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
     store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Herd(tmp_path, nats, store)
+    running = Cluster(tmp_path, nats, store)
     write_localai_backend(tmp_path / "system" / "echo")
     yield running
     running.stop()
 
 
-def start_worker(herd: Herd, name: str) -> None:
-    herd.start_worker(name, "--system-backends-dir", str(herd.directory / "system"))
+def start_worker(cluster: Cluster, name: str) -> None:
+    cluster.start_worker(name, "--system-backends-dir", str(cluster.directory / "system"))
 
 
 def config(*options: str) -> str:
@@ -79,11 +79,11 @@ def state_of(admin: Admin) -> str:
     return str(answer.json()["state"]) if answer.status == 200 else ""
 
 
-def test_any_frontend_tells_and_stops_alike_and_a_load_outlives_the_one_that_began_it(herd: Herd) -> None:
-    first = herd.start_frontend("a")
-    start_worker(herd, "w1")
-    second = herd.start_frontend("b")
-    go_on = herd.gates / "go-on"
+def test_any_frontend_tells_and_stops_alike_and_a_load_outlives_the_one_that_began_it(cluster: Cluster) -> None:
+    first = cluster.start_frontend("a")
+    start_worker(cluster, "w1")
+    second = cluster.start_frontend("b")
+    go_on = cluster.gates / "go-on"
     node = first.nodes()["w1"]["id"]
     assert first.call("PUT", f"/api/nodes/{node}/labels", body={"tier": "gold"}).status == 200
     assert first.call("POST", "/api/models", body={"config": config(f"until:{go_on}")}).status == 201
@@ -94,25 +94,25 @@ def test_any_frontend_tells_and_stops_alike_and_a_load_outlives_the_one_that_beg
     wait_until(lambda: state_of(first) == "loading", what="it is being loaded", within_s=60)
     tell_the_same(first, second)
     assert second.call("POST", "/api/models/horse/unload").status == 200
-    wait_until(lambda: not herd.replicas("horse"), what="it is called off", within_s=60)
-    wait_until(lambda: not herd.processes("w1"), what="and its process ended", within_s=60)
+    wait_until(lambda: not cluster.replicas("horse"), what="it is called off", within_s=60)
+    wait_until(lambda: not cluster.processes("w1"), what="and its process ended", within_s=60)
     tell_the_same(first, second)
 
     # One that the first began goes on without it.
     assert first.call("POST", "/api/models/horse/load").status == 202
     wait_until(lambda: state_of(second) == "loading", what="it is being loaded again", within_s=60)
-    herd.frontends["a"].kill()
+    cluster.frontends["a"].kill()
     go_on.touch()
-    wait_until(lambda: herd.ready("horse", "b"), what="the second has finished it", within_s=90)
+    wait_until(lambda: cluster.ready("horse", "b"), what="the second has finished it", within_s=90)
     assert ask(second, "horse", **QUESTION).status == 200
-    [before] = herd.replicas("horse", "b")
+    [before] = cluster.replicas("horse", "b")
 
     # The first comes back knowing everything, and stops what it never started.
-    first = herd.start_frontend("a")
+    first = cluster.start_frontend("a")
     tell_the_same(first, second)
-    assert [row["id"] for row in herd.replicas("horse", "a")] == [before["id"]]
+    assert [row["id"] for row in cluster.replicas("horse", "a")] == [before["id"]]
     assert first.call("POST", "/api/models/horse/unload").status == 200
-    wait_until(lambda: not herd.replicas("horse", "b"), what="the second knows that it is gone", within_s=60)
+    wait_until(lambda: not cluster.replicas("horse", "b"), what="the second knows that it is gone", within_s=60)
 
 
 def open_stream(admin: Admin) -> http.client.HTTPConnection:
@@ -124,17 +124,17 @@ def open_stream(admin: Admin) -> http.client.HTTPConnection:
     return connection
 
 
-def test_two_hundred_open_requests_hold_no_connection_to_the_store(herd: Herd) -> None:
+def test_two_hundred_open_requests_hold_no_connection_to_the_store(cluster: Cluster) -> None:
     """F-17: the frontend has two connections, and everybody who asks it something still gets an answer."""
-    admin = herd.start_frontend("a", CORRAL_STORE_CONNECTIONS="2")
-    start_worker(herd, "w1")
+    admin = cluster.start_frontend("a", CORRAL_STORE_CONNECTIONS="2")
+    start_worker(cluster, "w1")
     assert admin.call("POST", "/api/models", body={"config": config()}).status == 201
     assert ask(admin, "horse", **QUESTION).status == 200
     with ExitStack() as opened:
         for _ in range(200):
             opened.enter_context(closing(open_stream(admin)))
         wait_until(
-            lambda: sum(row["in_flight"] for row in herd.replicas("horse")) == 200,
+            lambda: sum(row["in_flight"] for row in cluster.replicas("horse")) == 200,
             what="all of them are open",
             within_s=60,
         )
@@ -142,4 +142,6 @@ def test_two_hundred_open_requests_hold_no_connection_to_the_store(herd: Herd) -
         assert set(answers) == {200}
         saved = admin.call("POST", "/api/models", body={"config": config().replace("horse", "foal")})
         assert saved.status == 201, "and writes go through"
-    wait_until(lambda: sum(row["in_flight"] for row in herd.replicas("horse")) == 0, what="all have left", within_s=60)
+    wait_until(
+        lambda: sum(row["in_flight"] for row in cluster.replicas("horse")) == 0, what="all have left", within_s=60
+    )

@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from harness.echo_herd import CONFIG, add_echo_models, start_echo_worker
-from harness.herd import ADMIN_KEY, Herd
+from harness.cluster import ADMIN_KEY, Cluster
+from harness.echo_cluster import CONFIG, add_echo_models, start_echo_worker
 from harness.nats import Nats
 from harness.programs import Admin
 from harness.waiting import wait_until
 
 
 @pytest.fixture
-def herd(tmp_path: Path, nats: Nats) -> Iterator[Herd]:
-    running = Herd(tmp_path, nats)
+def cluster(tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
+    running = Cluster(tmp_path, nats)
     yield running
     running.stop()
 
@@ -55,9 +55,9 @@ class EndlessStream:
 
 
 @pytest.mark.parametrize("way", ["deleted", "disabled"])
-def test_a_model_that_goes_takes_its_replica_along_whatever_its_streams_do(herd: Herd, way: str) -> None:
-    admin = herd.start_frontend("a", "--deleted-model-drain", "2")
-    start_echo_worker(herd, "w1")
+def test_a_model_that_goes_takes_its_replica_along_whatever_its_streams_do(cluster: Cluster, way: str) -> None:
+    admin = cluster.start_frontend("a", "--deleted-model-drain", "2")
+    start_echo_worker(cluster, "w1")
     add_echo_models(admin, "horse")
     stream = EndlessStream(admin, "horse")
     if way == "deleted":
@@ -67,23 +67,25 @@ def test_a_model_that_goes_takes_its_replica_along_whatever_its_streams_do(herd:
         assert admin.call("PUT", "/api/models/horse", body={"config": text}).status == 200
     seen = len(stream.lines)
     wait_until(lambda: len(stream.lines) > seen + 5, what="what is being answered goes on for a while", within_s=30)
-    wait_until(lambda: not herd.replicas("horse"), what="its replica is gone", within_s=30)
-    wait_until(lambda: not herd.processes("w1"), what="and its process", within_s=30)
+    wait_until(lambda: not cluster.replicas("horse"), what="its replica is gone", within_s=30)
+    wait_until(lambda: not cluster.processes("w1"), what="and its process", within_s=30)
     wait_until(lambda: stream.is_over, what="the stream is over", within_s=30)
     assert stream.problem is None, "it was ended, and not cut off"
     assert "error" in stream.last, stream.last
 
 
-def test_a_replica_that_is_replaced_ends_within_a_bound_too(herd: Herd) -> None:
-    admin = herd.start_frontend("a", "--replica-drain", "2")
-    start_echo_worker(herd, "w1", "--max-replicas-per-model", "2")
+def test_a_replica_that_is_replaced_ends_within_a_bound_too(cluster: Cluster) -> None:
+    admin = cluster.start_frontend("a", "--replica-drain", "2")
+    start_echo_worker(cluster, "w1", "--max-replicas-per-model", "2")
     add_echo_models(admin, "horse")
     stream = EndlessStream(admin, "horse")
-    [old] = herd.replicas("horse")
+    [old] = cluster.replicas("horse")
     text = CONFIG.format(name="horse") + "context_size: 512\n"
     assert admin.call("PUT", "/api/models/horse", body={"config": text}).status == 200
     wait_until(
-        lambda: old["id"] not in {row["id"] for row in herd.replicas("horse")}, what="the old one is gone", within_s=60
+        lambda: old["id"] not in {row["id"] for row in cluster.replicas("horse")},
+        what="the old one is gone",
+        within_s=60,
     )
     wait_until(lambda: stream.is_over, what="the stream is over", within_s=30)
     assert (stream.problem, "error" in stream.last) == (None, True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from harness.cluster import ADMIN_KEY, Cluster, ask
 from harness.databases import BOTH
-from harness.echo_herd import start_echo_worker
-from harness.herd import ADMIN_KEY, Herd, ask
+from harness.echo_cluster import start_echo_worker
 from harness.nats import Nats
 from harness.programs import Admin, Answer, clean_environment, run_cli
 from harness.traffic import Traffic
@@ -19,9 +19,9 @@ CONFIG = "name: tiny\nbackend: echo\ntemplate: {use_tokenizer_template: true}\n"
 
 
 @pytest.fixture(params=BOTH)
-def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
     store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Herd(tmp_path, nats, store)
+    running = Cluster(tmp_path, nats, store)
     yield running
     running.stop()
 
@@ -53,36 +53,36 @@ def refuses_mistakes(admin: Admin) -> None:
     assert edit(admin, "made_up: 1\nthreads: 3\n").status == 200, "what was let in is not asked about again"
 
 
-def keeps_what_cannot_be_loaded(admin: Admin, herd: Herd) -> None:
-    [before] = herd.ready("tiny")
+def keeps_what_cannot_be_loaded(admin: Admin, cluster: Cluster) -> None:
+    [before] = cluster.ready("tiny")
     assert edit(admin, "options: [fail]\n").json()["pending"]["serving"] == before["config_revision"]
     told = wait_until(lambda: (found := pending(admin)) and found["reason"] and found, what="it failed", within_s=60)
     assert "there is not enough memory" in told["reason"]
-    assert [row["id"] for row in herd.ready("tiny")] == [before["id"]]
+    assert [row["id"] for row in cluster.ready("tiny")] == [before["id"]]
     listed, shown = cli(admin, "models", "list"), cli(admin, "models", "show", "tiny")
     assert f"revision {told['revision'][:12]} pending: " in listed
     assert f"revision {told['serving'][:12]} is serving" in shown
     assert "there is not enough memory" in shown
 
 
-def takes_a_good_one_over(admin: Admin, herd: Herd, traffic: Traffic) -> float:
+def takes_a_good_one_over(admin: Admin, cluster: Cluster, traffic: Traffic) -> float:
     """How long it was loaded."""
-    gate = herd.gates / "gate"
-    [before] = herd.ready("tiny")
+    gate = cluster.gates / "gate"
+    [before] = cluster.ready("tiny")
     began_s, answered = time.monotonic(), traffic.fates["200"]
     assert edit(admin, f"options: ['until:{gate}']\n").status == 200
     wait_until(
-        lambda: any(row["corral_state"] in ("starting", "loading") for row in herd.replicas("tiny")),
+        lambda: any(row["corral_state"] in ("starting", "loading") for row in cluster.replicas("tiny")),
         what="it is being loaded",
         within_s=60,
     )
     wait_until(lambda: traffic.fates["200"] > answered + 100, what="requests are answered meanwhile", within_s=60)
-    assert [row["id"] for row in herd.ready("tiny")] == [before["id"]]
+    assert [row["id"] for row in cluster.ready("tiny")] == [before["id"]]
     took_s = time.monotonic() - began_s
     gate.touch()
 
     def switched() -> bool:
-        rows = herd.replicas("tiny")
+        rows = cluster.replicas("tiny")
         return len(rows) == 1 and rows[0]["id"] != before["id"] and rows[0]["corral_state"] == "ready"
 
     wait_until(switched, what="only the new revision runs", within_s=60)
@@ -91,32 +91,32 @@ def takes_a_good_one_over(admin: Admin, herd: Herd, traffic: Traffic) -> float:
     return took_s
 
 
-def test_an_edit_of_a_model_that_serves_is_not_noticed(herd: Herd) -> None:
-    admin = herd.start_frontend()
-    start_echo_worker(herd, "w1")
+def test_an_edit_of_a_model_that_serves_is_not_noticed(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
+    start_echo_worker(cluster, "w1")
     assert admin.call("POST", "/api/models", body={"config": CONFIG}).status == 201
     assert ask(admin, "tiny").status == 200
-    [first] = herd.wait_for_ready("tiny", 1)
+    [first] = cluster.wait_for_ready("tiny", 1)
     with Traffic(admin.url, ADMIN_KEY, "tiny", per_s=20) as traffic:
         wait_until(lambda: traffic.fates["200"] > 20, what="requests are answered", within_s=60)
         refuses_mistakes(admin)
         wait_until(lambda: pending(admin) is None, what="the change of threads serves", within_s=60)
-        wait_until(lambda: len(herd.replicas("tiny")) == 1, what="the one before has ended", within_s=60)
+        wait_until(lambda: len(cluster.replicas("tiny")) == 1, what="the one before has ended", within_s=60)
 
-        [second] = herd.ready("tiny")
+        [second] = cluster.ready("tiny")
         assert second["id"] != first["id"]
         assert edit(admin, "threads: 3\ndescription: small\nstopwords: [zebra]\n").json()["pending"] is None
         wait_until(lambda: "zebra" in served_by(admin), what="requests have the new stop word", within_s=10)
-        assert [row["id"] for row in herd.replicas("tiny")] == [second["id"]], "the same process serves it"
+        assert [row["id"] for row in cluster.replicas("tiny")] == [second["id"]], "the same process serves it"
 
-        keeps_what_cannot_be_loaded(admin, herd)
-        took_s = takes_a_good_one_over(admin, herd, traffic)
+        keeps_what_cannot_be_loaded(admin, cluster)
+        took_s = takes_a_good_one_over(admin, cluster, traffic)
 
-        [third] = herd.ready("tiny")
-        keeps_what_cannot_be_loaded(admin, herd)
+        [third] = cluster.ready("tiny")
+        keeps_what_cannot_be_loaded(admin, cluster)
         assert "is discarded; revision" in cli(admin, "models", "revert", "tiny")
         assert pending(admin) is None
-        assert [row["id"] for row in herd.ready("tiny")] == [third["id"]]
+        assert [row["id"] for row in cluster.ready("tiny")] == [third["id"]]
     print(f"{traffic.fates['200']} answers, the slowest after {traffic.slowest_s:.2f} s; one load took {took_s:.1f} s")
     assert traffic.errors == {}
     assert traffic.slowest_s < took_s / 2, "no request waited for a load"

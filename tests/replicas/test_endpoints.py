@@ -2,14 +2,14 @@
 
 import pytest
 
-from harness.herd import Herd
+from harness.cluster import Cluster
 from harness.tiny_model import Shelf
 
 
-@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
-def test_a_chat_model_asked_to_speak_draw_or_rank_says_that_it_cannot(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
+@pytest.mark.parametrize("cluster", ["sqlite"], indirect=True)
+def test_a_chat_model_asked_to_speak_draw_or_rank_says_that_it_cannot(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
     asked = {
         "/v1/audio/speech": {"input": "hi", "voice": "v"},

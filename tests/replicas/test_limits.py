@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.herd import ADMIN_KEY, Herd, ask
+from harness.cluster import ADMIN_KEY, Cluster, ask
 from harness.programs import Admin
 from harness.tiny_model import Shelf
 from harness.traffic import Traffic
@@ -28,20 +28,20 @@ def why(admin: Admin) -> dict[str, Any]:
     return found
 
 
-def test_a_drain_keeps_to_the_limit_of_the_other_machine_and_balance_returns(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
-    herd.start_worker("w2")
+def test_a_drain_keeps_to_the_limit_of_the_other_machine_and_balance_returns(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
+    cluster.start_worker("w2")
     add_model(admin, shelf)
     scale(admin, 2)
-    herd.wait_for_ready("tiny", 2)
+    cluster.wait_for_ready("tiny", 2)
     w1, w2 = (admin.nodes()[name]["id"] for name in ("w1", "w2"))
     assert admin.call("POST", f"/api/nodes/{w1}/drain").status == 200
 
     crowds = []
 
     def waits_with_a_reason() -> bool:
-        places = [row["node_id"] for row in herd.replicas("tiny")]
+        places = [row["node_id"] for row in cluster.replicas("tiny")]
         if places.count(w2) != 1:
             crowds.append(places)
         told = [load.get("reason", "") for load in why(admin)["loads"]]
@@ -51,34 +51,34 @@ def test_a_drain_keeps_to_the_limit_of_the_other_machine_and_balance_returns(her
     assert crowds == [], "no more than it may run"
     assert ask(admin, "tiny").status == 200
     assert admin.call("POST", f"/api/nodes/{w1}/resume").status == 200
-    back = herd.wait_for_ready("tiny", 2)
+    back = cluster.wait_for_ready("tiny", 2)
     assert {row["node_id"] for row in back} == {w1, w2}
     assert why(admin)["loads"] == []
 
 
-def test_a_lowered_limit_of_a_machine_is_kept(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("w1", "--max-replicas-per-model", "2")
+def test_a_lowered_limit_of_a_machine_is_kept(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1", "--max-replicas-per-model", "2")
     add_model(admin, shelf)
     scale(admin, 2)
-    herd.wait_for_ready("tiny", 2)
+    cluster.wait_for_ready("tiny", 2)
     w1 = admin.nodes()["w1"]["id"]
     assert admin.call("PUT", f"/api/nodes/{w1}/max-replicas-per-model", body={"value": 1}).status == 200
-    wait_until(lambda: len(herd.replicas("tiny")) == 1, what="one is left", within_s=60)
-    herd.start_worker("w2")
-    after = herd.wait_for_ready("tiny", 2)
+    wait_until(lambda: len(cluster.replicas("tiny")) == 1, what="one is left", within_s=60)
+    cluster.start_worker("w2")
+    after = cluster.wait_for_ready("tiny", 2)
     assert len({row["node_id"] for row in after}) == 2
 
 
-def test_a_smaller_wish_ends_loads_that_wait_and_is_heard_at_once(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
-    herd.start_worker("w2")
+def test_a_smaller_wish_ends_loads_that_wait_and_is_heard_at_once(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
+    cluster.start_worker("w2")
     add_model(admin, shelf)
     told = scale(admin, 5)
     assert told["possible_replicas"] == 2
     assert "2 nodes: already runs 1 replica of this model" in told["possible_reason"]
-    herd.wait_for_ready("tiny", 2)
+    cluster.wait_for_ready("tiny", 2)
 
     def waiting() -> int:
         return sum(bool(load.get("reason")) for load in why(admin)["loads"])
@@ -87,36 +87,36 @@ def test_a_smaller_wish_ends_loads_that_wait_and_is_heard_at_once(herd: Herd, sh
     told = scale(admin, 2)
     assert (told["possible_replicas"], "possible_reason" in told) == (2, False)
     wait_until(lambda: why(admin)["loads"] == [], what="nothing waits any more", within_s=10)
-    assert len(herd.ready("tiny")) == 2
+    assert len(cluster.ready("tiny")) == 2
     assert "unsatisfiable" not in why(admin)
     scale(admin, 5)
     scale(admin, 1)
     wait_until(
-        lambda: len(herd.replicas("tiny")) == 1 and why(admin)["loads"] == [],
+        lambda: len(cluster.replicas("tiny")) == 1 and why(admin)["loads"] == [],
         what="one is left, and nothing waits",
         within_s=30,
     )
 
 
-def test_a_worker_that_is_started_again_has_kept_its_replica_and_nothing_moved(herd: Herd, shelf: Shelf) -> None:
+def test_a_worker_that_is_started_again_has_kept_its_replica_and_nothing_moved(cluster: Cluster, shelf: Shelf) -> None:
     """Whoever asks meanwhile waits for that replica: no other is loaded, and every request is answered."""
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
     add_model(admin, shelf)
     scale(admin, 1)
-    [before] = herd.wait_for_ready("tiny", 1)
-    herd.start_worker("w2")
-    assert herd.workers["w1"].stop() == 0
+    [before] = cluster.wait_for_ready("tiny", 1)
+    cluster.start_worker("w2")
+    assert cluster.workers["w1"].stop() == 0
     admin.wait_for_status("w1", "offline")
 
     seen: set[tuple[str, ...]] = set()
 
     def is_back() -> bool:
-        seen.add(tuple(row["id"] for row in herd.replicas("tiny")))
+        seen.add(tuple(row["id"] for row in cluster.replicas("tiny")))
         seen.update((load["cause"],) for load in why(admin)["loads"])
         return bool(admin.nodes()["w1"]["status"] == "healthy")
 
-    herd.start_worker("w1", wait=False)
+    cluster.start_worker("w1", wait=False)
     with Traffic(admin.url, ADMIN_KEY, "tiny", per_s=20) as traffic:
         wait_until(is_back, what="w1 is back", within_s=60)
         answered = traffic.fates["200"]
@@ -125,17 +125,17 @@ def test_a_worker_that_is_started_again_has_kept_its_replica_and_nothing_moved(h
     assert traffic.errors == {}
     assert is_back()
     assert seen == {(before["id"],)}, "nothing was loaded, nowhere, at any time"
-    assert "process.launched" not in (herd.directory / "w2.log").read_text()
+    assert "process.launched" not in (cluster.directory / "w2.log").read_text()
 
 
-@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
-def test_a_model_works_on_as_many_requests_as_its_configuration_allows(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
+@pytest.mark.parametrize("cluster", ["sqlite"], indirect=True)
+def test_a_model_works_on_as_many_requests_as_its_configuration_allows(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
     config = shelf.config("tiny", threads=1, limits="{max_concurrent: 1}")
     assert admin.call("POST", "/api/models", body={"config": config}).status == 201
     assert ask(admin, "tiny").status == 200
-    [row] = herd.ready("tiny")
+    [row] = cluster.ready("tiny")
     assert row["capacity"] == 1
     refused = admin.call("POST", "/api/nodes/scheduling", body={"model_name": "tiny", "min_prefix_match": 0.3})
     assert refused.status == 400

@@ -4,11 +4,11 @@ import json
 import subprocess
 from typing import Any
 
-from harness.herd import ADMIN_KEY, Herd
+from harness.cluster import ADMIN_KEY, Cluster
+from harness.machine_speed import promised
 from harness.programs import Admin, clean_environment, run_cli
 from harness.tiny_model import Shelf
 from harness.waiting import wait_until
-from harness.yardstick import promised
 
 GHOST = "name: ghost\nbackend: no-such-backend\nparameters: {model: ghost.gguf}\n"
 
@@ -23,14 +23,14 @@ def read(admin: Admin, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
+def test_what_runs_is_told_everywhere(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
     scaled = cli(admin, "models", "scale", "tiny", "2")
     told = "Only 1 of 2 can be placed now: no node can take it; w1: already runs 1 replica of this model"
     assert told in scaled.stdout, scaled.stderr
-    herd.wait_for_ready("tiny", 1)
+    cluster.wait_for_ready("tiny", 1)
 
     def waits() -> bool:
         [model] = read(admin, "models", "list")
@@ -58,18 +58,18 @@ def test_what_runs_is_told_everywhere(herd: Herd, shelf: Shelf) -> None:
     assert "negated" not in told
     cli(admin, "models", "scale", "tiny", "--min", "0")
     assert cli(admin, "models", "unload", "tiny").stdout == "tiny: unloaded\n"
-    assert (herd.replicas("tiny"), herd.engines("w1")) == ([], []), "it has happened when it is said"
+    assert (cluster.replicas("tiny"), cluster.engines("w1")) == ([], []), "it has happened when it is said"
     nowhere = cli(admin, "models", "scale", "tiny", "--everywhere", "--selector", "tier=fast").stdout
     assert "No node can run it now: no healthy node has the labels tier=fast" in nowhere
     assert "no healthy node matches its selector" in cli(admin, "models", "list").stdout
     assert "no healthy node has the labels tier=fast" in cli(admin, "why", "tiny").stdout
 
 
-def test_a_model_that_nothing_can_serve_is_told_at_once_and_waited_for_no_longer_than_said(herd: Herd) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
-    (herd.directory / "ghost.yaml").write_text(GHOST)
-    added = cli(admin, "models", "install", "--file", str(herd.directory / "ghost.yaml"))
+def test_a_model_that_nothing_can_serve_is_told_at_once_and_waited_for_no_longer_than_said(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
+    (cluster.directory / "ghost.yaml").write_text(GHOST)
+    added = cli(admin, "models", "install", "--file", str(cluster.directory / "ghost.yaml"))
     assert added.returncode == 0
     assert "no node can serve it now" in added.stderr
     assert "no-such-backend" in added.stderr

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from harness.cluster import Cluster
 from harness.databases import BOTH
 from harness.gated_files import GatedFiles
-from harness.herd import Herd
 from harness.localai_backend import localai_files, write_localai_backend
 from harness.nats import Nats
 from harness.oci_registry import layer_of
@@ -26,9 +26,9 @@ STARTED = "its process is starting"
 
 
 @pytest.fixture(params=BOTH)
-def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
     store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Herd(tmp_path, nats, store)
+    running = Cluster(tmp_path, nats, store)
     yield running
     running.stop()
 
@@ -77,13 +77,13 @@ def without_moments(seen: list[tuple[str, str, str]]) -> list[tuple[str, str, st
     return [told for told in seen if told[0] != "pending"]
 
 
-def test_every_step_of_a_load_is_told_while_it_lasts(herd: Herd) -> None:
-    start, loaded = herd.gates / "start", herd.gates / "loaded"
+def test_every_step_of_a_load_is_told_while_it_lasts(cluster: Cluster) -> None:
+    start, loaded = cluster.gates / "start", cluster.gates / "loaded"
     web = GatedFiles({"weights": b"the weights" * 100, "echo.tar": backend_archive(start)})
-    gallery = herd.directory / "gallery.yaml"
+    gallery = cluster.directory / "gallery.yaml"
     gallery.write_text(json.dumps([{"name": "echo", "uri": web.url("echo.tar")}]))
     trust = ("--trusted-hosts", "127.0.0.1", "--plain-http-hosts", "127.0.0.1")
-    admin = herd.start_frontend("a", "--backend-galleries", f"ours=file://{gallery}", *trust)
+    admin = cluster.start_frontend("a", "--backend-galleries", f"ours=file://{gallery}", *trust)
     listed = web.download("horse/model.gguf", "weights")
     try:
         add(admin, f"{CONFIG}options: ['until:{loaded}']\ndownload_files: [{listed}]\n")
@@ -92,7 +92,7 @@ def test_every_step_of_a_load_is_told_while_it_lasts(herd: Herd) -> None:
         wait_until(lambda: states.look().get("reason"), what="it waits for a node and says so")
         assert states.look()["state"] == "pending"
         assert "node" not in states.look()
-        herd.start_worker("w1")
+        cluster.start_worker("w1")
         states.wait_for("staging")
         web.let_go("weights")
         states.wait_for("installing")
@@ -102,7 +102,7 @@ def test_every_step_of_a_load_is_told_while_it_lasts(herd: Herd) -> None:
         states.wait_for("loading")
         loaded.touch()
         states.wait_for("")
-        herd.wait_for_ready("horse", 1)
+        cluster.wait_for_ready("horse", 1)
         assert without_moments(states.seen) == [
             ("staging", "w1", ""),
             ("installing", "w1", ""),
@@ -114,11 +114,11 @@ def test_every_step_of_a_load_is_told_while_it_lasts(herd: Herd) -> None:
         web.stop()
 
 
-def test_a_backend_that_is_there_is_never_said_to_be_installed(herd: Herd) -> None:
-    admin = herd.start_frontend()
-    write_localai_backend(herd.directory / "system" / "echo")
-    herd.start_worker("w1", "--system-backends-dir", str(herd.directory / "system"))
-    loaded = herd.gates / "loaded"
+def test_a_backend_that_is_there_is_never_said_to_be_installed(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
+    write_localai_backend(cluster.directory / "system" / "echo")
+    cluster.start_worker("w1", "--system-backends-dir", str(cluster.directory / "system"))
+    loaded = cluster.gates / "loaded"
     add(admin, f"{CONFIG}options: ['until:{loaded}']\n".replace("parameters: {model: horse/model.gguf}\n", ""))
     assert admin.call("POST", "/api/models/horse/load").status == 202
     states = States(admin, "horse")

@@ -2,32 +2,32 @@
 
 import pytest
 
-from harness.herd import Herd, ask
+from harness.cluster import Cluster, ask
 from harness.tiny_model import Shelf
 from harness.waiting import wait_until
 
 
-@pytest.mark.parametrize("herd", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("cluster", ["postgresql"], indirect=True)
 def test_an_edit_does_not_wait_for_a_disk_that_has_its_weights_and_no_new_model_goes_there(
-    herd: Herd, shelf: Shelf
+    cluster: Cluster, shelf: Shelf
 ) -> None:
-    admin = herd.start_frontend()
-    worker = herd.start_worker("w1")
+    admin = cluster.start_frontend()
+    worker = cluster.start_worker("w1")
     config = shelf.config("tiny", threads=1)
     assert admin.call("POST", "/api/models", body={"config": config}).status == 201
     wanted = {"model_name": "tiny", "min_replicas": 1, "max_replicas": 1}
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
-    [before] = herd.wait_for_ready("tiny", 1)
+    [before] = cluster.wait_for_ready("tiny", 1)
     worker.stop()
-    herd.start_worker("w1", "--disk-headroom", "1000TiB", wait=False)
+    cluster.start_worker("w1", "--disk-headroom", "1000TiB", wait=False)
     wait_until(lambda: admin.nodes()["w1"]["conditions"], what="the disk is below its headroom", within_s=30)
-    herd.wait_for_ready("tiny", 1)
+    cluster.wait_for_ready("tiny", 1)
 
     edited = config.replace("context_size: 256", "context_size: 512")
     assert admin.call("PUT", "/api/models/tiny", body={"config": edited}).status == 200
 
     def replaced() -> bool:
-        [row] = herd.ready("tiny")
+        [row] = cluster.ready("tiny")
         return row["id"] != before["id"]
 
     wait_until(replaced, what="the edited model serves", within_s=60)
@@ -43,4 +43,4 @@ def test_an_edit_does_not_wait_for_a_disk_that_has_its_weights_and_no_new_model_
         return any("less than the 1000.0 TiB it should keep" in load["reason"] for load in loads)
 
     wait_until(waits, what="the other model waits, and is told why", within_s=30)
-    assert herd.replicas("other") == []
+    assert cluster.replicas("other") == []

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from harness.cluster import ADMIN_KEY, Cluster, ask
 from harness.databases import BOTH
-from harness.echo_herd import add_echo_models, start_echo_worker
-from harness.herd import ADMIN_KEY, Herd, ask
+from harness.echo_cluster import add_echo_models, start_echo_worker
 from harness.nats import Nats
 from harness.programs import Admin, clean_environment, run_cli
 
 
 @pytest.fixture(params=BOTH)
-def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
     store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Herd(tmp_path, nats, store)
+    running = Cluster(tmp_path, nats, store)
     yield running
     running.stop()
 
@@ -26,28 +26,28 @@ def load(admin: Admin, node: str) -> "subprocess.CompletedProcess[str]":
     return run_cli("models", "load", "horse", "--node", node, "--timeout", "60", environment=environment)
 
 
-def on(herd: Herd, model: str = "horse") -> list[str]:
-    nodes = {node["id"]: name for name, node in herd.admin().nodes().items()}
-    return sorted(nodes[row["node_id"]] for row in herd.ready(model))
+def on(cluster: Cluster, model: str = "horse") -> list[str]:
+    nodes = {node["id"]: name for name, node in cluster.admin().nodes().items()}
+    return sorted(nodes[row["node_id"]] for row in cluster.ready(model))
 
 
-def test_a_model_is_loaded_on_the_node_that_was_named_also_beside_another(herd: Herd) -> None:
-    admin = herd.start_frontend()
+def test_a_model_is_loaded_on_the_node_that_was_named_also_beside_another(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
     for name in ("w1", "w2"):
-        start_echo_worker(herd, name)
+        start_echo_worker(cluster, name)
     add_echo_models(admin, "horse")
     for expected in (["w2"], ["w2"]):
         done = load(admin, "w2")
         assert (done.returncode, done.stdout) == (0, "horse: loaded on w2\n"), done.stderr
-        assert on(herd) == expected, "a second time changes nothing"
+        assert on(cluster) == expected, "a second time changes nothing"
     assert load(admin, "w1").returncode == 0
-    assert on(herd) == ["w1", "w2"]
+    assert on(cluster) == ["w1", "w2"]
 
 
-def test_a_node_that_cannot_take_it_is_refused_with_the_reason_and_nothing_stays(herd: Herd) -> None:
-    admin = herd.start_frontend()
-    start_echo_worker(herd, "good")
-    start_echo_worker(herd, "bad", dies=True)
+def test_a_node_that_cannot_take_it_is_refused_with_the_reason_and_nothing_stays(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
+    start_echo_worker(cluster, "good")
+    start_echo_worker(cluster, "bad", dies=True)
     add_echo_models(admin, "horse")
     unknown = load(admin, "godo")
     assert unknown.returncode != 0
@@ -57,7 +57,7 @@ def test_a_node_that_cannot_take_it_is_refused_with_the_reason_and_nothing_stays
         assert failed.returncode != 0
         assert "bad cannot take horse: loading failed here; next attempt after" in failed.stderr, failed.stderr
         assert "bad could not start horse" in failed.stderr
-    assert (herd.directory / "a.log").read_text().count("load.failed_here") == 2, "each time somebody said so"
+    assert (cluster.directory / "a.log").read_text().count("load.failed_here") == 2, "each time somebody said so"
     assert admin.call("GET", "/api/why/models/horse").json()["loads"] == []
     assert ask(admin, "horse").status == 200, "others have nothing to do with it"
     scheduling = {"model_name": "horse", "min_replicas": 1, "max_replicas": 1}
@@ -72,11 +72,11 @@ def test_a_node_that_cannot_take_it_is_refused_with_the_reason_and_nothing_stays
     assert missing.status == 404
 
 
-@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
-def test_why_finds_out_what_a_name_stands_for(herd: Herd) -> None:
-    admin = herd.start_frontend()
-    start_echo_worker(herd, "stable")
-    start_echo_worker(herd, "both")
+@pytest.mark.parametrize("cluster", ["sqlite"], indirect=True)
+def test_why_finds_out_what_a_name_stands_for(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
+    start_echo_worker(cluster, "stable")
+    start_echo_worker(cluster, "both")
     add_echo_models(admin, "horse", "both")
     request = ask(admin, "horse").headers["x-request-id"]
     environment = clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=ADMIN_KEY)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.herd import SHORT_LIMITS, Herd, ask
+from harness.cluster import SHORT_LIMITS, Cluster, ask
 from harness.nats import Nats
 from harness.proxy import Proxy, ProxyThread
 from harness.tiny_model import Shelf
@@ -38,8 +38,8 @@ def pace(full_length: bool) -> Pace:
 
 
 @pytest.fixture
-def herd(tmp_path: Path, nats: Nats, postgres_url: str, engine: Path, pace: Pace) -> Iterator[Herd]:
-    running = Herd(tmp_path, nats, postgres_url, engine=engine, limits=pace.limits)
+def cluster(tmp_path: Path, nats: Nats, postgres_url: str, engine: Path, pace: Pace) -> Iterator[Cluster]:
+    running = Cluster(tmp_path, nats, postgres_url, engine=engine, limits=pace.limits)
     yield running
     running.stop()
 
@@ -50,20 +50,20 @@ def herd(tmp_path: Path, nats: Nats, postgres_url: str, engine: Path, pace: Pace
     [("bus", "does not answer on the message bus"), ("http", "no heartbeat arrives, but it still answers")],
 )
 def test_replicas_of_a_node_silent_on_one_path_are_replaced_and_end(
-    herd: Herd, shelf: Shelf, lines: dict[str, ProxyThread], pace: Pace, path: str, words: str
+    cluster: Cluster, shelf: Shelf, lines: dict[str, ProxyThread], pace: Pace, path: str, words: str
 ) -> None:
     through = f"http://127.0.0.1:{lines['http'].port}"
-    admin = herd.start_frontend("a", "--public-url", through)
-    herd.start_frontend("b", "--public-url", through)
-    herd.start_worker("w1", "--join", through, "--bus", f"nats://127.0.0.1:{lines['bus'].port}")
-    herd.start_worker("w2")
+    admin = cluster.start_frontend("a", "--public-url", through)
+    cluster.start_frontend("b", "--public-url", through)
+    cluster.start_worker("w1", "--join", through, "--bus", f"nats://127.0.0.1:{lines['bus'].port}")
+    cluster.start_worker("w2")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
     wanted = {"model_name": "tiny", "min_replicas": 2, "max_replicas": 2}
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
-    herd.wait_for_ready("tiny", 2)
-    herd.start_worker("w3")
+    cluster.wait_for_ready("tiny", 2)
+    cluster.start_worker("w3")
     ids = {name: node["id"] for name, node in admin.nodes().items()}
-    assert {row["node_id"] for row in herd.ready("tiny")} == {ids["w1"], ids["w2"]}
+    assert {row["node_id"] for row in cluster.ready("tiny")} == {ids["w1"], ids["w2"]}
 
     lines[path].do(Proxy.refuse)
     began_s = time.monotonic()
@@ -89,12 +89,12 @@ def test_replicas_of_a_node_silent_on_one_path_are_replaced_and_end(
     assert words in admin.nodes()["w1"]["status_reason"]
 
     def restored() -> bool:
-        return answered() and {row["node_id"] for row in herd.ready("tiny")} == {ids["w2"], ids["w3"]}
+        return answered() and {row["node_id"] for row in cluster.ready("tiny")} == {ids["w2"], ids["w3"]}
 
     wait_until(restored, what="two serve again", within_s=60, every_s=0.5)
     note("replaced")
     if path == "bus" or pace.leases_end:  # the answer to a heartbeat revokes it; where none arrives its lease ends it
-        wait_until(lambda: not herd.engines("w1"), what="the process of the silent node ends", within_s=60)
+        wait_until(lambda: not cluster.engines("w1"), what="the process of the silent node ends", within_s=60)
         note("ended")
     statuses: set[str] = set()
 
@@ -110,15 +110,15 @@ def test_replicas_of_a_node_silent_on_one_path_are_replaced_and_end(
     )
     assert unanswered == [], "one replica served all the time"
     assert statuses == {"offline"}, "the path that works does not bring it back"
-    assert {row["node_id"] for row in herd.replicas("tiny")} == {ids["w2"], ids["w3"]}
+    assert {row["node_id"] for row in cluster.replicas("tiny")} == {ids["w2"], ids["w3"]}
 
     lines[path].do(Proxy.mend)
     note("mended")
     admin.wait_for_status("w1", "healthy", within_s=60)
     note("healthy")
     if "ended" not in told:
-        wait_until(lambda: not herd.engines("w1"), what="the process of the node that is back ends", within_s=30)
+        wait_until(lambda: not cluster.engines("w1"), what="the process of the node that is back ends", within_s=30)
         note("ended")
     print(f"{path} blocked: {told} (seconds)")
-    assert {row["node_id"] for row in herd.replicas("tiny")} == {ids["w2"], ids["w3"]}
-    assert not herd.engines("w1"), "no more than max_replicas serve"
+    assert {row["node_id"] for row in cluster.replicas("tiny")} == {ids["w2"], ids["w3"]}
+    assert not cluster.engines("w1"), "no more than max_replicas serve"

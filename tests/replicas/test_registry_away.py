@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.echo_herd import add_echo_models, start_echo_worker
-from harness.fleet_worker import end_marked
-from harness.herd import Herd, ask
+from harness.cluster import Cluster, ask
+from harness.echo_cluster import add_echo_models, start_echo_worker
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
+from harness.single_worker import end_marked
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
@@ -24,14 +24,14 @@ def registry(tmp_path: Path) -> Iterator[OciRegistry]:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, nats: Nats, postgres_url: str) -> Iterator[Herd]:
-    running = Herd(tmp_path, nats, postgres_url)
+def fleet(tmp_path: Path, nats: Nats, postgres_url: str) -> Iterator[Cluster]:
+    running = Cluster(tmp_path, nats, postgres_url)
     yield running
     running.stop()
 
 
 def test_a_dead_workers_replica_and_a_cold_model_come_up_without_the_registry(
-    fleet: Herd, registry: OciRegistry, tmp_path: Path
+    fleet: Cluster, registry: OciRegistry, tmp_path: Path
 ) -> None:
     registry.push("echo", {"run.sh": b"#!/bin/sh\n"})
     gallery = tmp_path / "index.yaml"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from harness.cluster import ADMIN_KEY, Cluster, ask
 from harness.held_stream import HeldStream
-from harness.herd import ADMIN_KEY, Herd, ask
 from harness.programs import Admin
 from harness.tiny_model import Shelf
 from harness.waiting import wait_until
@@ -21,43 +21,43 @@ def schedule(admin: Admin, **wanted: Any) -> None:
     assert answer.status == 200, answer.body
 
 
-@pytest.mark.parametrize("herd", ["postgresql"], indirect=True)
-def test_a_busy_model_gets_another_replica_and_loses_it_after_a_quiet_while(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend("a", "--scale-cool-down", "3", "--scale-down-after", "2")
-    herd.start_worker("w1")
-    herd.start_worker("w2")
+@pytest.mark.parametrize("cluster", ["postgresql"], indirect=True)
+def test_a_busy_model_gets_another_replica_and_loses_it_after_a_quiet_while(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend("a", "--scale-cool-down", "3", "--scale-down-after", "2")
+    cluster.start_worker("w1")
+    cluster.start_worker("w2")
     add_model(admin, shelf)
     schedule(admin, min_replicas=1, max_replicas=2)
-    [first] = herd.wait_for_ready("tiny", 1)
+    [first] = cluster.wait_for_ready("tiny", 1)
     where = next(name for name, node in admin.nodes().items() if node["id"] == first["node_id"])
-    with HeldStream(admin.url, ADMIN_KEY, "tiny", engine=herd.engines(where)[0]) as stream:
+    with HeldStream(admin.url, ADMIN_KEY, "tiny", engine=cluster.engines(where)[0]) as stream:
         began_s = time.monotonic()
-        rows = herd.wait_for_ready("tiny", 2)
+        rows = cluster.wait_for_ready("tiny", 2)
         print(f"a second replica {time.monotonic() - began_s:.1f} s after the first was busy")
         assert {row["node_id"] for row in rows} == {node["id"] for node in admin.nodes().values()}
         assert ask(admin, "tiny").status == 200, "the other one answers"
         stream.go_on()
         stream.wait()
         assert stream.is_whole
-    wait_until(lambda: len(herd.replicas("tiny")) == 1, what="one is enough again", within_s=30)
-    assert sum(len(herd.engines(name)) for name in ("w1", "w2")) == 1, "the process is really gone"
+    wait_until(lambda: len(cluster.replicas("tiny")) == 1, what="one is enough again", within_s=30)
+    assert sum(len(cluster.engines(name)) for name in ("w1", "w2")) == 1, "the process is really gone"
     quiet_s = time.monotonic()
     wait_until(lambda: time.monotonic() - quiet_s > 4, what="a cool-down and more")
-    assert len(herd.ready("tiny")) == 1, "never below the minimum"
-    log = (herd.directory / "a.log").read_text()
+    assert len(cluster.ready("tiny")) == 1, "never below the minimum"
+    log = (cluster.directory / "a.log").read_text()
     assert log.count("all replicas are busy") == 1, "one action in a cool-down"
 
 
-@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
-def test_a_model_that_nobody_asks_is_ended_and_comes_back_when_somebody_does(herd: Herd, shelf: Shelf) -> None:
+@pytest.mark.parametrize("cluster", ["sqlite"], indirect=True)
+def test_a_model_that_nobody_asks_is_ended_and_comes_back_when_somebody_does(cluster: Cluster, shelf: Shelf) -> None:
     """The idle limit; scheduled with a minimum of zero it is the same. What is pinned has none."""
     idle_s = 2
-    admin = herd.start_frontend("a", "--model-idle-ttl", str(idle_s), "--scale-cool-down", "1")
-    herd.start_worker("w1")
+    admin = cluster.start_frontend("a", "--model-idle-ttl", str(idle_s), "--scale-cool-down", "1")
+    cluster.start_worker("w1")
     add_model(admin, shelf)
     add_model(admin, shelf, "kept", pinned="true")
     assert ask(admin, "kept").status == 200
-    [kept] = herd.ready("kept")
+    [kept] = cluster.ready("kept")
     for wanted in (None, {"min_replicas": 0, "max_replicas": 2}):
         if wanted is not None:
             schedule(admin, **wanted)
@@ -65,94 +65,98 @@ def test_a_model_that_nobody_asks_is_ended_and_comes_back_when_somebody_does(her
             assert ask(admin, "tiny").status == 200
             answered_s = time.monotonic()
             time.sleep(0.5)  # much slower than that and it would be idle; faster proves nothing more
-            running = len(herd.replicas("tiny"))
+            running = len(cluster.replicas("tiny"))
             if time.monotonic() - answered_s < idle_s / 2:
                 assert running == 1, "who is asked is not idle"
-        wait_until(lambda: not herd.replicas("tiny"), what="nobody asks, so nothing runs", within_s=30)
-        assert len(herd.engines("w1")) == 1, "the pinned one alone"
+        wait_until(lambda: not cluster.replicas("tiny"), what="nobody asks, so nothing runs", within_s=30)
+        assert len(cluster.engines("w1")) == 1, "the pinned one alone"
     schedule(admin, min_replicas=1)
-    herd.wait_for_ready("tiny", 1)
+    cluster.wait_for_ready("tiny", 1)
     seen_s = time.monotonic()
     wait_until(lambda: time.monotonic() - seen_s > 4, what="longer than the idle limit")
-    assert len(herd.ready("tiny")) == 1, "what is wanted always stays"
-    assert [replica["id"] for replica in herd.ready("kept")] == [kept["id"]]
+    assert len(cluster.ready("tiny")) == 1, "what is wanted always stays"
+    assert [replica["id"] for replica in cluster.ready("kept")] == [kept["id"]]
 
 
-def test_room_is_made_by_ending_what_was_used_least_recently_and_never_what_is_busy(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
-    herd.start_worker("w2")
+def test_room_is_made_by_ending_what_was_used_least_recently_and_never_what_is_busy(
+    cluster: Cluster, shelf: Shelf
+) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
+    cluster.start_worker("w2")
     for name in ("first", "second", "third"):
         add_model(admin, shelf, name, concurrency_groups="[heavy]")
     assert ask(admin, "first").status == 200
     assert ask(admin, "second").status == 200
     names = {node["id"]: name for name, node in admin.nodes().items()}
-    [old], [new] = herd.ready("first"), herd.ready("second")
+    [old], [new] = cluster.ready("first"), cluster.ready("second")
     assert old["node_id"] != new["node_id"], "a group's models do not share a machine"
-    wait_until(lambda: ask(admin, "second").status == 200 and _later(herd), what="it was used later", within_s=30)
-    [old_engine] = herd.engines(names[old["node_id"]])
+    wait_until(lambda: ask(admin, "second").status == 200 and _later(cluster), what="it was used later", within_s=30)
+    [old_engine] = cluster.engines(names[old["node_id"]])
     assert ask(admin, "third").status == 200
-    [third] = herd.ready("third")
+    [third] = cluster.ready("third")
     assert third["node_id"] == old["node_id"]
-    assert (herd.replicas("first"), [row["id"] for row in herd.ready("second")]) == ([], [new["id"]])
-    assert old_engine not in herd.engines(names[old["node_id"]]), "its process is really gone"
+    assert (cluster.replicas("first"), [row["id"] for row in cluster.ready("second")]) == ([], [new["id"]])
+    assert old_engine not in cluster.engines(names[old["node_id"]]), "its process is really gone"
     placed, made_room = admin.call("GET", "/api/why/models/third").json()["decisions"]
     assert (made_room["outcome"]["placed"]["evict"], made_room["outcome"]["ended"]) == ([old["id"]], ["first#0"])
     assert "ended" not in placed["outcome"]
 
     # Now the third was used last, but the second answers somebody: it stays, though idle for longer.
-    with HeldStream(admin.url, ADMIN_KEY, "second", engine=herd.engines(names[new["node_id"]])[0]) as stream:
+    with HeldStream(admin.url, ADMIN_KEY, "second", engine=cluster.engines(names[new["node_id"]])[0]) as stream:
         wait_until(
-            lambda: [row["in_flight"] for row in herd.ready("second")] == [1], what="its request is known", within_s=10
+            lambda: [row["in_flight"] for row in cluster.ready("second")] == [1],
+            what="its request is known",
+            within_s=10,
         )
         assert ask(admin, "first").status == 200
-        assert [row["node_id"] for row in herd.ready("first")] == [third["node_id"]]
-        assert [row["id"] for row in herd.ready("second")] == [new["id"]]
+        assert [row["node_id"] for row in cluster.ready("first")] == [third["node_id"]]
+        assert [row["id"] for row in cluster.ready("second")] == [new["id"]]
         stream.go_on()
         stream.wait()
         assert stream.is_whole
 
 
-def _later(herd: Herd) -> bool:
-    [first], [second] = herd.ready("first"), herd.ready("second")
+def _later(cluster: Cluster) -> bool:
+    [first], [second] = cluster.ready("first"), cluster.ready("second")
     return bool(second["last_used"] > first["last_used"])
 
 
-@pytest.mark.parametrize("herd", ["postgresql"], indirect=True)
-def test_what_a_load_took_is_written_down_and_decides_the_next_placement(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
+@pytest.mark.parametrize("cluster", ["postgresql"], indirect=True)
+def test_what_a_load_took_is_written_down_and_decides_the_next_placement(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
     add_model(admin, shelf)
     assert ask(admin, "tiny").status == 200
 
     def measured() -> tuple[Any, ...] | None:
-        rows = herd.read_sql("SELECT model, revision, backend_digest, device, peak_bytes, load_ms FROM footprints")
+        rows = cluster.read_sql("SELECT model, revision, backend_digest, device, peak_bytes, load_ms FROM footprints")
         return rows[0] if rows and all(rows[0]) else None
 
     model, revision, digest, device, peak_bytes, load_ms = wait_until(measured, what="its footprint", within_s=30)
-    [row] = herd.ready("tiny")
+    [row] = cluster.ready("tiny")
     assert (model, revision, digest) == ("tiny", row["config_revision"], row["backend_digest"])
     assert device == "cpu"
     assert 10 << 20 < peak_bytes < 4 << 30
     assert 0 < load_ms < 60_000
     assert admin.call("POST", "/api/models/tiny/unload").status == 200
-    wait_until(lambda: not herd.replicas("tiny"), what="it is unloaded")
-    herd.run_sql(f"UPDATE footprints SET peak_bytes = {1 << 50}")
+    wait_until(lambda: not cluster.replicas("tiny"), what="it is unloaded")
+    cluster.run_sql(f"UPDATE footprints SET peak_bytes = {1 << 50}")
     told = admin.call("GET", "/api/models/tiny/fit").json()
     assert told["fits"] is False
     assert "1024.0 TiB of memory needed" in told["reason"], "measured goes before estimated"
 
 
-@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
-def test_a_file_says_what_runs_before_anybody_asks(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
-    herd.start_worker("w2")
+@pytest.mark.parametrize("cluster", ["sqlite"], indirect=True)
+def test_a_file_says_what_runs_before_anybody_asks(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
+    cluster.start_worker("w2")
     add_model(admin, shelf)
-    herd.frontends["a"].stop()
-    path = herd.directory / "scheduling.yaml"
+    cluster.frontends["a"].stop()
+    path = cluster.directory / "scheduling.yaml"
     path.write_text("- model_name: tiny\n  replicas: all\n")
-    herd.start_frontend("a", "--model-scheduling-config", str(path))
-    rows = herd.wait_for_ready("tiny", 2)
+    cluster.start_frontend("a", "--model-scheduling-config", str(path))
+    rows = cluster.wait_for_ready("tiny", 2)
     assert len({row["node_id"] for row in rows}) == 2
     assert admin.call("GET", "/api/nodes/scheduling/tiny").json()["spread_all"] is True

@@ -10,8 +10,8 @@ import pytest
 from obstore.store import S3Store
 
 from corral.system.buckets import PREFIX
+from harness.cluster import Cluster, ask
 from harness.databases import BOTH
-from harness.herd import Herd, ask
 from harness.localai_backend import write_localai_backend
 from harness.nats import Nats
 from harness.programs import Admin
@@ -47,17 +47,17 @@ def bucket(s3: S3Server) -> Bucket:
 
 
 @pytest.fixture(params=BOTH)
-def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats, bucket: Bucket) -> Iterator[Herd]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats, bucket: Bucket) -> Iterator[Cluster]:
     store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Herd(tmp_path, nats, store)
+    running = Cluster(tmp_path, nats, store)
     running.start_frontend("a", *bucket.flags, **KEYS)
     write_localai_backend(tmp_path / "system" / "echo")
     yield running
     running.stop()
 
 
-def start_worker(herd: Herd, name: str, bucket: Bucket) -> None:
-    herd.start_worker(name, *bucket.flags, "--system-backends-dir", str(herd.directory / "system"), environment=KEYS)
+def start_worker(cluster: Cluster, name: str, bucket: Bucket) -> None:
+    cluster.start_worker(name, *bucket.flags, "--system-backends-dir", str(cluster.directory / "system"), **KEYS)
 
 
 def config(name: str, model: str) -> str:
@@ -72,9 +72,9 @@ def add(admin: Admin, text: str) -> None:
     assert added.status == 201, added.body
 
 
-def put(herd: Herd, files: dict[str, bytes]) -> None:
+def put(cluster: Cluster, files: dict[str, bytes]) -> None:
     for name, data in files.items():
-        path = herd.directory / "a" / "models" / name
+        path = cluster.directory / "a" / "models" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
@@ -83,27 +83,27 @@ def key_of(data: bytes) -> str:
     return f"{PREFIX}/{hashlib.sha256(data).hexdigest()}"
 
 
-def test_a_directory_goes_through_the_bucket_once_for_all_machines(herd: Herd, bucket: Bucket) -> None:
-    admin = herd.admin()
+def test_a_directory_goes_through_the_bucket_once_for_all_machines(cluster: Cluster, bucket: Bucket) -> None:
+    admin = cluster.admin()
     for name in ("w1", "w2"):
-        start_worker(herd, name, bucket)
-    put(herd, {f"mine/{name}": data for name, data in TREE.items()})
+        start_worker(cluster, name, bucket)
+    put(cluster, {f"mine/{name}": data for name, data in TREE.items()})
     add(admin, config("mine", "mine"))
     wanted = {"model_name": "mine", "min_replicas": 2, "max_replicas": 2}
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
-    rows = herd.wait_for_ready("mine", 2)
+    rows = cluster.wait_for_ready("mine", 2)
     assert len({row["node_id"] for row in rows}) == 2
     assert ask(admin, "mine", **QUESTION).status == 200
     assert bucket.objects() == {key_of(data) for data in TREE.values()}, "each by its digest"
     for worker in ("w1", "w2"):
-        root = herd.directory / worker / "models" / "mine"
+        root = cluster.directory / worker / "models" / "mine"
         assert {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()} == TREE
 
 
-def test_objects_leave_the_bucket_when_their_model_is_edited(herd: Herd, bucket: Bucket) -> None:
-    admin = herd.admin()
-    start_worker(herd, "w1", bucket)
-    put(herd, {"kept.bin": b"needed", "left.bin": b"no longer needed"})
+def test_objects_leave_the_bucket_when_their_model_is_edited(cluster: Cluster, bucket: Bucket) -> None:
+    admin = cluster.admin()
+    start_worker(cluster, "w1", bucket)
+    put(cluster, {"kept.bin": b"needed", "left.bin": b"no longer needed"})
     add(admin, config("first", "kept.bin") + "mmproj: left.bin\n")
     assert ask(admin, "first", **QUESTION).status == 200
     kept, left = key_of(b"needed"), key_of(b"no longer needed")
@@ -114,10 +114,10 @@ def test_objects_leave_the_bucket_when_their_model_is_edited(herd: Herd, bucket:
     assert ask(admin, "first", **QUESTION).status == 200
 
 
-def test_objects_leave_the_bucket_with_the_last_model_whichever_frontends_die(herd: Herd, bucket: Bucket) -> None:
-    admin = herd.admin()
-    start_worker(herd, "w1", bucket)
-    put(herd, {"shared.bin": b"of both", "one.bin": b"of the first"})
+def test_objects_leave_the_bucket_with_the_last_model_whichever_frontends_die(cluster: Cluster, bucket: Bucket) -> None:
+    admin = cluster.admin()
+    start_worker(cluster, "w1", bucket)
+    put(cluster, {"shared.bin": b"of both", "one.bin": b"of the first"})
     add(admin, config("first", "shared.bin") + "mmproj: one.bin\n")
     add(admin, config("second", "shared.bin"))
     for model in ("first", "second"):
@@ -127,16 +127,16 @@ def test_objects_leave_the_bucket_with_the_last_model_whichever_frontends_die(he
     assert admin.call("DELETE", "/api/models/first").status == 200
     wait_until(lambda: bucket.objects() == {both}, what="what nobody needs is gone", within_s=60)
     # The only frontend that knows the bucket dies; another, which does not, takes the order to delete.
-    herd.frontends["a"].kill()
-    other = herd.start_frontend("b")
+    cluster.frontends["a"].kill()
+    other = cluster.start_frontend("b")
     assert other.call("DELETE", "/api/models/second").status == 200
     assert bucket.objects() == {both}, "nobody is there who could"
-    herd.start_frontend("a", *bucket.flags, **KEYS)
+    cluster.start_frontend("a", *bucket.flags, **KEYS)
     wait_until(lambda: not bucket.objects(), what="the order outlived every frontend", within_s=60)
-    wait_until(lambda: not herd.read_sql("SELECT * FROM bucket_weights"), what="nothing is remembered of it")
+    wait_until(lambda: not cluster.read_sql("SELECT * FROM bucket_weights"), what="nothing is remembered of it")
     # And what is needed again is put there again.
     add(admin, config("third", "shared.bin"))
     wait_until(lambda: admin.nodes()["w1"]["status"] == "healthy", what="the worker has come back", within_s=60)
-    (herd.directory / "w1" / "models" / "shared.bin").unlink(missing_ok=True)
+    (cluster.directory / "w1" / "models" / "shared.bin").unlink(missing_ok=True)
     assert ask(admin, "third", **QUESTION).status == 200
     assert bucket.objects() == {both}

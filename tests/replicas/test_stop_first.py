@@ -7,13 +7,13 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.cluster import ADMIN_KEY, Cluster
 from harness.engine_gallery import BROKEN, HANGING, SLOW, EngineGallery
-from harness.herd import ADMIN_KEY, Herd
+from harness.machine_speed import promised
 from harness.programs import Admin
 from harness.tiny_model import Shelf
 from harness.traffic import Traffic
 from harness.waiting import wait_until
-from harness.yardstick import promised
 
 FOOTPRINT_BYTES = 6 << 30
 
@@ -22,8 +22,8 @@ class OneModelMemory:
     """A node's memory by setting: its budget has room for one replica while none runs, and for none while one does.
     What the machine itself uses may change by half a replica meanwhile."""
 
-    def __init__(self, herd: Herd, worker: str) -> None:
-        self._herd, self._worker, self._admin = herd, worker, herd.admin()
+    def __init__(self, cluster: Cluster, worker: str) -> None:
+        self._herd, self._worker, self._admin = cluster, worker, cluster.admin()
         node = self._admin.nodes()[worker]
         self._path = f"/api/nodes/{node['id']}/vram-budget"
         self._used = node["total_ram"] - node["available_ram"]
@@ -52,18 +52,18 @@ class OneModelMemory:
         assert answer.status == 200, answer.body
 
 
-def serve_one(herd: Herd, shelf: Shelf, gallery: EngineGallery) -> tuple[Admin, dict[str, Any]]:
+def serve_one(cluster: Cluster, shelf: Shelf, gallery: EngineGallery) -> tuple[Admin, dict[str, Any]]:
     """One node, and one model with a minimum of one."""
-    admin = herd.start_frontend("a", *gallery.flags)
-    herd.start_frontend("b", *gallery.flags)
-    herd.start_worker("w1", bare=True)
+    admin = cluster.start_frontend("a", *gallery.flags)
+    cluster.start_frontend("b", *gallery.flags)
+    cluster.start_worker("w1", bare=True)
     config = shelf.config("tiny", threads=1).replace("llama-cpp", "engine")
     assert admin.call("POST", "/api/models", body={"config": config}).status == 201
     admin.call("POST", "/api/nodes/scheduling", body={"model_name": "tiny", "min_replicas": 1, "max_replicas": 1})
-    [row] = herd.wait_for_ready("tiny", 1, within_s=120)
-    wait_until(lambda: herd.read_sql("SELECT 1 FROM footprints WHERE peak_bytes > 0"), what="measured", within_s=30)
-    herd.run_sql(f"UPDATE footprints SET peak_bytes = {FOOTPRINT_BYTES}")
-    herd.run_sql(f"UPDATE replicas SET memory_bytes = {FOOTPRINT_BYTES}")
+    [row] = cluster.wait_for_ready("tiny", 1, within_s=120)
+    wait_until(lambda: cluster.read_sql("SELECT 1 FROM footprints WHERE peak_bytes > 0"), what="measured", within_s=30)
+    cluster.run_sql(f"UPDATE footprints SET peak_bytes = {FOOTPRINT_BYTES}")
+    cluster.run_sql(f"UPDATE replicas SET memory_bytes = {FOOTPRINT_BYTES}")
     return admin, row
 
 
@@ -94,18 +94,18 @@ def follow(admin: Admin, job: str, *, within_s: float) -> tuple[dict[str, Any], 
     return wait_until(ended, what="the upgrade ends", within_s=within_s), phases
 
 
-@pytest.mark.parametrize("herd", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("cluster", ["postgresql"], indirect=True)
 def test_an_upgrade_stops_the_old_version_first_and_requests_wait(
-    herd: Herd, shelf: Shelf, gallery: EngineGallery
+    cluster: Cluster, shelf: Shelf, gallery: EngineGallery
 ) -> None:
-    admin, before = serve_one(herd, shelf, gallery)
-    with OneModelMemory(herd, "w1"), Traffic(admin.url, ADMIN_KEY, "tiny", per_s=20) as traffic:
+    admin, before = serve_one(cluster, shelf, gallery)
+    with OneModelMemory(cluster, "w1"), Traffic(admin.url, ADMIN_KEY, "tiny", per_s=20) as traffic:
         wait_until(lambda: traffic.fates["200"] > 20, what="requests are answered", within_s=60)
         operation, phases = follow(admin, upgrade(admin, gallery, SLOW), within_s=120)
         assert [node["status"] for node in operation["nodes"]] == ["success"], operation
-        [after] = herd.ready("tiny")
+        [after] = cluster.ready("tiny")
         assert after["backend_digest"] not in ("", before["backend_digest"]), "it serves, and the new version"
-        assert len(herd.engines("w1")) == 1, "nothing of the old version runs when the upgrade is done"
+        assert len(cluster.engines("w1")) == 1, "nothing of the old version runs when the upgrade is done"
         seen = traffic.fates["200"]
         wait_until(lambda: traffic.fates["200"] > seen + 20, what="requests are answered", within_s=60)
     print(f"{traffic.fates['200']} answers, the slowest after {traffic.slowest_s:.2f} s")
@@ -113,43 +113,45 @@ def test_an_upgrade_stops_the_old_version_first_and_requests_wait(
     assert "stopping the old version first: not enough memory for both" in phases
 
 
-@pytest.mark.parametrize("herd", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("cluster", ["postgresql"], indirect=True)
 def test_a_version_that_does_not_start_gives_way_to_the_one_that_was_stopped(
-    herd: Herd, shelf: Shelf, gallery: EngineGallery
+    cluster: Cluster, shelf: Shelf, gallery: EngineGallery
 ) -> None:
-    admin, before = serve_one(herd, shelf, gallery)
-    with OneModelMemory(herd, "w1"):
+    admin, before = serve_one(cluster, shelf, gallery)
+    with OneModelMemory(cluster, "w1"):
         operation, _ = follow(admin, upgrade(admin, gallery, BROKEN), within_s=180)
     [node] = operation["nodes"]
     assert (node["status"], node["attempts"]) == ("error", 1), node
     assert "the engine is on fire" in node["error"]
     assert "the old one, which was stopped first, was started again" in node["error"]
-    [after] = herd.wait_for_ready("tiny", 1)
+    [after] = cluster.wait_for_ready("tiny", 1)
     assert after["backend_digest"] == before["backend_digest"]
 
 
-def count_hanging(herd: Herd) -> int:
-    commands = [psutil.Process(pid).cmdline() for pid in herd.processes("w1") if psutil.pid_exists(pid)]
+def count_hanging(cluster: Cluster) -> int:
+    commands = [psutil.Process(pid).cmdline() for pid in cluster.processes("w1") if psutil.pid_exists(pid)]
     return sum("time.sleep(3600)" in " ".join(command) for command in commands)
 
 
-@pytest.mark.parametrize("herd", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("cluster", ["postgresql"], indirect=True)
 def test_a_cancel_in_the_middle_brings_back_the_version_that_was_stopped(
-    herd: Herd, shelf: Shelf, gallery: EngineGallery
+    cluster: Cluster, shelf: Shelf, gallery: EngineGallery
 ) -> None:
     """The new version hangs as it starts; its load would be waited for for minutes."""
-    admin, before = serve_one(herd, shelf, gallery)
-    with OneModelMemory(herd, "w1"):
+    admin, before = serve_one(cluster, shelf, gallery)
+    with OneModelMemory(cluster, "w1"):
         job = upgrade(admin, gallery, HANGING)
-        wait_until(lambda: count_hanging(herd) and not herd.engines("w1"), what="only the new one runs", within_s=180)
+        wait_until(
+            lambda: count_hanging(cluster) and not cluster.engines("w1"), what="only the new one runs", within_s=180
+        )
         answer = admin.call("POST", f"/api/operations/{job}/cancel")
         assert answer.status in (200, 202), answer.body
-        with promised("a cancel", within_s=10, directory=herd.directory):
+        with promised("a cancel", within_s=10, directory=cluster.directory):
             operation, _ = follow(admin, job, within_s=60)
         [node] = operation["nodes"]
         assert node["status"] == "cancelled", node
         assert "the old one, which was stopped first, is being started again" in node["error"]
-        with promised("the old version", within_s=20, directory=herd.directory):
-            [after] = herd.wait_for_ready("tiny", 1, within_s=60)
+        with promised("the old version", within_s=20, directory=cluster.directory):
+            [after] = cluster.wait_for_ready("tiny", 1, within_s=60)
         assert after["backend_digest"] == before["backend_digest"]
-        wait_until(lambda: not count_hanging(herd), what="nothing of the new version is left", within_s=60)
+        wait_until(lambda: not count_hanging(cluster), what="nothing of the new version is left", within_s=60)

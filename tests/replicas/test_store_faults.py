@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.echo_herd import CONFIG, start_echo_worker
+from harness.cluster import ADMIN_KEY, Cluster
+from harness.echo_cluster import CONFIG, start_echo_worker
 from harness.gated_files import GatedFiles
-from harness.herd import ADMIN_KEY, Herd
 from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Admin
@@ -28,8 +28,8 @@ PAUSE_S = 20.0
 
 
 @pytest.fixture
-def herd(postgres_url: str, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
-    running = Herd(tmp_path, nats, postgres_url)
+def cluster(postgres_url: str, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
+    running = Cluster(tmp_path, nats, postgres_url)
     yield running
     running.stop()
 
@@ -67,8 +67,8 @@ class Waiting:
         self._thread.join(180)
 
 
-def log_of(herd: Herd, *names: str) -> str:
-    return "".join((herd.directory / f"{name}.log").read_text(errors="replace") for name in names)
+def log_of(cluster: Cluster, *names: str) -> str:
+    return "".join((cluster.directory / f"{name}.log").read_text(errors="replace") for name in names)
 
 
 def state_of(admin: Admin) -> str:
@@ -84,11 +84,11 @@ def add_horse(admins: list[Admin], more: str) -> None:
 
 
 def test_a_restart_of_postgresql_ends_neither_a_load_nor_the_fifty_who_wait_for_it(
-    herd: Herd, postgres: Postgres
+    cluster: Cluster, postgres: Postgres
 ) -> None:
-    admins = [herd.start_frontend(name) for name in ("a", "b")]
-    start_echo_worker(herd, "w1")
-    go_on, calls = herd.gates / "go-on", herd.gates / "calls"
+    admins = [cluster.start_frontend(name) for name in ("a", "b")]
+    start_echo_worker(cluster, "w1")
+    go_on, calls = cluster.gates / "go-on", cluster.gates / "calls"
     add_horse(admins, f"options: ['until:{go_on}', 'counted:{calls}']\n")
     waiting = Waiting([admin.url for admin in admins], 50)
     wait_until(lambda: calls.exists() and state_of(admins[0]) == "loading", what="it is being loaded", within_s=60)
@@ -103,11 +103,11 @@ def test_a_restart_of_postgresql_ends_neither_a_load_nor_the_fifty_who_wait_for_
     waiting.join()
     assert waiting.all_answered(), waiting.fates
     assert calls.read_text() == "called\n", "the model was loaded once"
-    assert log_of(herd, "w1").count("process.launched") == 1
-    logs = log_of(herd, "a", "b")
+    assert log_of(cluster, "w1").count("process.launched") == 1
+    logs = log_of(cluster, "a", "b")
     for sign in ("never retrieved", "loop.crashed", "load.crashed", "load.failed", "Traceback"):
         assert sign not in logs
-    assert len(herd.ready("horse")) == 1
+    assert len(cluster.ready("horse")) == 1
 
 
 @contextmanager
@@ -119,46 +119,46 @@ def paused(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def owner_of(herd: Herd) -> str:
+def owner_of(cluster: Cluster) -> str:
     """The frontend that carries the load out."""
-    port_of = {name: admin.url.rpartition(":")[2] for name in ("a", "b") for admin in [herd.admin(name)]}
-    found = herd.read_sql("SELECT f.url FROM load_jobs j JOIN frontends f ON f.id = j.owner")
+    port_of = {name: admin.url.rpartition(":")[2] for name in ("a", "b") for admin in [cluster.admin(name)]}
+    found = cluster.read_sql("SELECT f.url FROM load_jobs j JOIN frontends f ON f.id = j.owner")
     return next((name for name, port in port_of.items() if found and found[0][0].endswith(f":{port}")), "")
 
 
 def test_a_frontend_that_stood_still_in_the_middle_of_a_load_cancels_nothing_when_it_goes_on(
-    herd: Herd, web: GatedFiles
+    cluster: Cluster, web: GatedFiles
 ) -> None:
-    admins = {name: herd.start_frontend(name) for name in ("a", "b")}
-    start_echo_worker(herd, "w1")
+    admins = {name: cluster.start_frontend(name) for name in ("a", "b")}
+    start_echo_worker(cluster, "w1")
     add_horse([*admins.values()], f"download_files: [{web.download('horse/model.gguf', 'weights')}]\n")
     assert admins["a"].call("POST", "/api/models/horse/load").status == 202
     wait_until(
-        lambda: web.under_way == ["weights"] and owner_of(herd), what="its weights are on their way", within_s=60
+        lambda: web.under_way == ["weights"] and owner_of(cluster), what="its weights are on their way", within_s=60
     )
-    frozen = owner_of(herd)
+    frozen = owner_of(cluster)
     other = "b" if frozen == "a" else "a"
     waiting = Waiting([admins[other].url], 20)
-    with paused(herd.frontends[frozen].pid):
+    with paused(cluster.frontends[frozen].pid):
         began_s = time.monotonic()
-        wait_until(lambda: owner_of(herd) == other, what="the other has taken it over", within_s=60)
+        wait_until(lambda: owner_of(cluster) == other, what="the other has taken it over", within_s=60)
         wait_until(lambda: time.monotonic() - began_s > PAUSE_S, what="the pause itself")
-    herd.frontends[frozen].wait_for_output("load.taken_over")
+    cluster.frontends[frozen].wait_for_output("load.taken_over")
     assert web.under_way == ["weights"], "the download goes on"
-    assert owner_of(herd) == other
+    assert owner_of(cluster) == other
     web.let_go("weights")
     waiting.join()
     assert waiting.all_answered(), waiting.fates
-    assert len(herd.ready("horse", other)) == 1
-    assert log_of(herd, "w1").count("process.launched") == 1
-    assert "cancel" not in log_of(herd, "w1")
+    assert len(cluster.ready("horse", other)) == 1
+    assert log_of(cluster, "w1").count("process.launched") == 1
+    assert "cancel" not in log_of(cluster, "w1")
 
 
 def test_a_restart_of_the_bus_ends_neither_a_load_nor_those_who_wait_for_it(
-    herd: Herd, web: GatedFiles, nats: Nats
+    cluster: Cluster, web: GatedFiles, nats: Nats
 ) -> None:
-    admins = [herd.start_frontend(name) for name in ("a", "b")]
-    start_echo_worker(herd, "w1")
+    admins = [cluster.start_frontend(name) for name in ("a", "b")]
+    start_echo_worker(cluster, "w1")
     add_horse(admins, f"download_files: [{web.download('horse/model.gguf', 'weights')}]\n")
     waiting = Waiting([admin.url for admin in admins], 20)
     wait_until(lambda: web.under_way == ["weights"], what="its weights are on their way", within_s=60)
@@ -170,7 +170,7 @@ def test_a_restart_of_the_bus_ends_neither_a_load_nor_those_who_wait_for_it(
     web.let_go("weights")
     waiting.join()
     assert waiting.all_answered(), waiting.fates
-    logs = log_of(herd, "a", "b")
+    logs = log_of(cluster, "a", "b")
     for sign in ("never retrieved", "loop.crashed", "load.crashed", "load.failed"):
         assert sign not in logs
-    assert log_of(herd, "w1").count("process.launched") == 1
+    assert log_of(cluster, "w1").count("process.launched") == 1

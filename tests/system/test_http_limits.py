@@ -20,8 +20,8 @@ from corral.system.http_clients import note_known
 from corral.system.http_limits import HttpLimits, connections_within, network_of
 from corral.system.http_server import serve_http
 from harness.gateway import running_gateway
+from harness.machine_speed import Yardstick
 from harness.waiting import until
-from harness.yardstick import Yardstick
 
 SHORT = HttpLimits(
     head_within_s=0.5, idle_s=0.5, body_silence_s=0.5, stall_s=0.5, discard_within_s=0.5, connections=500,

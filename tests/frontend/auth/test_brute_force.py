@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from harness.machine_speed import Yardstick
 from harness.programs import Admin, call, run_cli
 from harness.waiting import wait_until
-from harness.yardstick import Yardstick
 
 GUESSER = "127.0.0.2"
 ELSEWHERE = "127.0.0.3"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness.gateway import KEY
+from harness.machine_speed import Yardstick
 from harness.namespaces import TwoMachines
 from harness.waiting import wait_until
-from harness.yardstick import Yardstick
 
 ROOT = Path(__file__).parents[3]
 LANE = ROOT / "benchmarks" / "serving_parts" / "corral_gateway.py"
@@ -41,7 +41,7 @@ def test_requests_leave_a_node_that_drops_packets(machines: TwoMachines) -> None
             running.callback(process.kill)
 
         def ask(count: int) -> list[float]:
-            program = (sys.executable, str(HARNESS / "asking.py"))
+            program = (sys.executable, str(HARNESS / "ask_at_once.py"))
             answers = json.loads(machines.run("first", *program, "127.0.0.1", str(LANE_PORT), KEY, str(count)))
             assert [status for status, _ in answers] == [200] * count
             return sorted(seconds for _, seconds in answers)

@@ -13,8 +13,8 @@ from corral.core.replicas.routing import ModelRoute, RoutePolicy
 from corral.frontend.gateway.limits import GatewayLimits
 from corral.frontend.gateway.upstream import upstream
 from harness.gateway import KEY, LIMITED_KEY, OTHER_KEY, Answering, Replica, RunningGateway, completion, running_gateway
+from harness.machine_speed import promised
 from harness.waiting import until
-from harness.yardstick import promised
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
 CHAT = "/v1/chat/completions"

@@ -66,7 +66,7 @@ async def keys_through_an_outage() -> tuple[bool, bool]:
         pytest.param({"host": "127.0.0.1:8080"}, True, id="a-program"),
         pytest.param({"host": "[::1]:8080", "origin": "http://localhost:8080"}, True, id="our-page"),
         pytest.param(
-            {"host": "herd.example", "origin": "https://herd.example"}, True, id="our-page-by-its-public-name"
+            {"host": "cluster.example", "origin": "https://cluster.example"}, True, id="our-page-by-its-public-name"
         ),
         pytest.param({"host": "127.0.0.1:8080", "origin": "http://evil.example"}, False, id="a-strangers-page"),
         pytest.param({"host": "127.0.0.1:8080", "origin": "null"}, False, id="a-page-that-hides"),
@@ -79,7 +79,7 @@ async def test_without_keys_only_this_machines_own_pages_and_programs_are_served
 ) -> None:
     """S-12, for the gateway and for everything else."""
     store, clock = Store(), SystemClock()
-    gate = Authorizer(store, BruteForceGuard(clock), clock=clock, auth=False, public_url="https://herd.example/")
+    gate = Authorizer(store, BruteForceGuard(clock), clock=clock, auth=False, public_url="https://cluster.example/")
     keys = StoredKeys(store, gate, auth=False)
     assert keys.find(b"") is None
     asks = (

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.fleet_worker import FleetWorker
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
+from harness.single_worker import SingleWorker
 
 
 @pytest.fixture
-def worker(tmp_path: Path, nats: Nats) -> Iterator[FleetWorker]:
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends")
+def worker(tmp_path: Path, nats: Nats) -> Iterator[SingleWorker]:
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends")
     yield worker
     left = worker.close()
     assert not left, f"processes {left} were left behind:\n{worker.program.output()[-4000:]}"

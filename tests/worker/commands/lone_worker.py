@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.fleet_worker import FleetWorker
 from harness.namespaces import TwoMachines
 from harness.nats import Nats
-from harness.orders import install, start
+from harness.single_worker import SingleWorker
+from harness.worker_commands import install, start
 
 ASK = """
 import sys, urllib.error, urllib.request
@@ -30,7 +30,7 @@ for url in sys.argv[1:]:
 async def main(host: str, source: Path, directory: Path, other_machine: list[str]) -> None:
     (directory / "bus").mkdir(parents=True)
     nats = Nats(directory / "bus")
-    worker = FleetWorker(directory, nats, "--no-keep-backends", "--host", host, "--advertise", host)
+    worker = SingleWorker(directory, nats, "--no-keep-backends", "--host", host, "--advertise", host)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, source)

@@ -11,22 +11,22 @@ import pytest
 
 from corral.worker.commands import COMMANDS
 from corral.worker.processes.records import read_start_ticks
-from harness.fleet_worker import FleetWorker
-from harness.garbage import GARBAGE
 from harness.held_server import HeldServer
 from harness.localai_backend import http_files, localai_files, write_http_backend, write_localai_backend
+from harness.machine_speed import Yardstick
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry, Trickle
 from harness.programs import call
 from harness.registrar import NODE
+from harness.single_worker import SingleWorker
+from harness.unreadable_requests import UNREADABLE
 from harness.waiting import wait_until, wait_until_async
-from harness.yardstick import Yardstick
 
 pytestmark = pytest.mark.registry
 
 
 async def test_an_upgrade_replaces_the_bytes_and_reports_the_new_digest(
-    worker: FleetWorker, registry: OciRegistry
+    worker: SingleWorker, registry: OciRegistry
 ) -> None:
     uri = f"{registry.host}/demo:latest"
     first = registry.push("demo", localai_files("1"))
@@ -46,7 +46,7 @@ async def test_an_upgrade_replaces_the_bytes_and_reports_the_new_digest(
         assert (await frontend.ask("models.running"))["models"] == []
 
 
-async def test_six_identical_installs_at_once_do_one_download(worker: FleetWorker, registry: OciRegistry) -> None:
+async def test_six_identical_installs_at_once_do_one_download(worker: SingleWorker, registry: OciRegistry) -> None:
     uri = f"{registry.host}/demo:latest"
     registry.push("demo", {**localai_files(), "weights": os.urandom(3 << 20)})
     async with worker.frontend() as frontend:
@@ -59,7 +59,7 @@ async def test_six_identical_installs_at_once_do_one_download(worker: FleetWorke
 async def test_old_versions_go_unless_a_process_runs_from_them_and_a_delete_frees_the_disk(
     tmp_path: Path, nats: Nats, registry: OciRegistry
 ) -> None:
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--keep-versions", "1")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", "--keep-versions", "1")
     uri = f"{registry.host}/demo:latest"
     home = worker.data_dir / "backends" / "demo"
 
@@ -91,7 +91,7 @@ async def test_old_versions_go_unless_a_process_runs_from_them_and_a_delete_free
 
 
 async def test_a_backend_killed_behind_the_workers_back_is_replaced_at_the_next_load(
-    worker: FleetWorker, tmp_path: Path
+    worker: SingleWorker, tmp_path: Path
 ) -> None:
     source = write_http_backend(tmp_path / "source")
     async with worker.frontend() as frontend:
@@ -112,7 +112,7 @@ async def test_a_backend_killed_behind_the_workers_back_is_replaced_at_the_next_
         assert health.json()["pid"] == fresh["corral"]["pid"]
 
 
-async def test_a_slow_upgrade_delays_no_install_or_list_of_other_backends(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_a_slow_upgrade_delays_no_install_or_list_of_other_backends(worker: SingleWorker, tmp_path: Path) -> None:
     async with worker.frontend() as frontend:
         for name in ("a", "b"):
             source = write_localai_backend(tmp_path / name)
@@ -149,7 +149,7 @@ UPGRADE_S = float(os.environ.get("CORRAL_TEST_UPGRADE_S", "6"))
 
 
 async def test_installs_and_lists_answer_in_milliseconds_for_as_long_as_an_upgrade_takes(
-    worker: FleetWorker, registry: OciRegistry, tmp_path: Path
+    worker: SingleWorker, registry: OciRegistry, tmp_path: Path
 ) -> None:
     """Over a slow line; minutes with `CORRAL_TEST_UPGRADE_S`. Another one is installed and stopped meanwhile."""
     line = Trickle(registry.port, bytes_per_s=LINE_BYTES_PER_S)
@@ -193,7 +193,7 @@ async def test_installs_and_lists_answer_in_milliseconds_for_as_long_as_an_upgra
 
 
 async def test_a_rolling_upgrade_stops_nothing_and_a_rollback_goes_back(
-    worker: FleetWorker, registry: OciRegistry
+    worker: SingleWorker, registry: OciRegistry
 ) -> None:
     uri = f"{registry.host}/web:latest"
     first = registry.push("web", http_files("1"))
@@ -226,7 +226,9 @@ async def test_a_rolling_upgrade_stops_nothing_and_a_rollback_goes_back(
         assert set(await frontend.processes()) == {"m#0", "m#1"}
 
 
-async def test_orders_older_than_the_last_are_refused_also_after_a_restart(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_orders_older_than_the_last_are_refused_also_after_a_restart(
+    worker: SingleWorker, tmp_path: Path
+) -> None:
     """S-40: a replayed command."""
     source = write_localai_backend(tmp_path / "source")
     install = {"backend": "demo", "uri": f"file://{source}"}
@@ -247,7 +249,7 @@ async def test_orders_older_than_the_last_are_refused_also_after_a_restart(worke
 
 
 async def test_a_delete_stops_what_uses_the_backend_and_is_done_when_there_is_nothing(
-    worker: FleetWorker, tmp_path: Path
+    worker: SingleWorker, tmp_path: Path
 ) -> None:
     source = write_localai_backend(tmp_path / "source")
     async with worker.frontend() as frontend:
@@ -263,7 +265,7 @@ async def test_a_delete_stops_what_uses_the_backend_and_is_done_when_there_is_no
         assert (again["success"], again["reports_stopped_processes"]) == (True, True)
 
 
-async def test_a_delete_that_is_carried_out_is_told_to_whoever_cancels_it(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_a_delete_that_is_carried_out_is_told_to_whoever_cancels_it(worker: SingleWorker, tmp_path: Path) -> None:
     """Its process hangs, and has to be killed first: until then the delete is under way."""
     source = write_localai_backend(tmp_path / "source")
     async with worker.frontend() as frontend:
@@ -282,7 +284,7 @@ async def test_a_delete_that_is_carried_out_is_told_to_whoever_cancels_it(worker
         assert not (worker.data_dir / "backends" / "demo").exists()
 
 
-async def test_directories_made_by_localai_are_listed_and_started(worker: FleetWorker) -> None:
+async def test_directories_made_by_localai_are_listed_and_started(worker: SingleWorker) -> None:
     made = write_localai_backend(worker.data_dir / "backends" / "cpu-piper")
     metadata = {
         "name": "cpu-piper",
@@ -305,7 +307,7 @@ async def test_directories_made_by_localai_are_listed_and_started(worker: FleetW
         ]
 
 
-async def test_a_process_is_not_reused_after_its_directory_was_replaced(worker: FleetWorker) -> None:
+async def test_a_process_is_not_reused_after_its_directory_was_replaced(worker: SingleWorker) -> None:
     """INV-45, with a directory only LocalAI's tools know."""
     home = worker.data_dir / "backends"
     write_localai_backend(home / "piper", "1")
@@ -322,7 +324,9 @@ async def test_a_process_is_not_reused_after_its_directory_was_replaced(worker: 
         assert [line.split()[1] for line in lines if line.startswith("serving")] == ["1", "2"]
 
 
-async def test_a_stale_order_is_refused_also_when_the_process_runs_already(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_a_stale_order_is_refused_also_when_the_process_runs_already(
+    worker: SingleWorker, tmp_path: Path
+) -> None:
     source = write_http_backend(tmp_path / "source")
     start = {"model": "/weights"}
     async with worker.frontend() as frontend:
@@ -334,7 +338,7 @@ async def test_a_stale_order_is_refused_also_when_the_process_runs_already(worke
         assert (older["success"], older["code"]) == (False, "outdated_command")
 
 
-async def test_a_failing_upgrade_tells_every_caller_what_it_ended(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_a_failing_upgrade_tells_every_caller_what_it_ended(worker: SingleWorker, tmp_path: Path) -> None:
     source = write_localai_backend(tmp_path / "source")
     async with worker.frontend() as frontend:
         for replica in (0, 1):
@@ -355,7 +359,7 @@ async def test_a_failing_upgrade_tells_every_caller_what_it_ended(worker: FleetW
 
 async def test_backends_that_came_with_the_system_are_used_and_left_alone(tmp_path: Path, nats: Nats) -> None:
     write_localai_backend(tmp_path / "system" / "piper")
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", LOCALAI_BACKENDS_SYSTEM_PATH=str(tmp_path / "system"))
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", LOCALAI_BACKENDS_SYSTEM_PATH=str(tmp_path / "system"))
     try:
         async with worker.frontend() as frontend:
             assert (await frontend.ask("backend.list"))["backends"] == [
@@ -381,13 +385,13 @@ async def test_backends_that_came_with_the_system_are_used_and_left_alone(tmp_pa
         worker.close()
 
 
-async def test_a_request_nobody_can_read_is_answered(worker: FleetWorker) -> None:
+async def test_a_request_nobody_can_read_is_answered(worker: SingleWorker) -> None:
     async with worker.frontend() as frontend:
         for verb in ("backend.install", "backend.upgrade", "backend.delete", "model.stop", "corral.cancel"):
             reply = await frontend.ask(verb, backend=["not", "a", "name"], process_key=7, op_id={})
             assert reply["error"], (verb, reply)
         for command in (command for command in COMMANDS if command.failed is not None):
-            for garbage in GARBAGE:
+            for garbage in UNREADABLE:
                 data = await frontend.bus.request(f"nodes.{NODE}.{command.subject}", garbage, within_s=60)
                 assert isinstance(json.loads(data), dict), (command.subject, garbage)
         bad = await frontend.ask("backend.install", backend="x", backend_galleries="{not json")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from harness.failing_disk import slow_disk
-from harness.fleet_worker import Commander, FleetWorker
 from harness.held_server import HeldServer
 from harness.localai_backend import localai_files, write_localai_backend
+from harness.machine_speed import promised
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
+from harness.single_worker import Commander, SingleWorker
 from harness.waiting import wait_until
-from harness.yardstick import promised
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def held() -> Iterator[HeldServer]:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, nats: Nats, held: HeldServer) -> Iterator[FleetWorker]:
+def worker(tmp_path: Path, nats: Nats, held: HeldServer) -> Iterator[SingleWorker]:
     """One whose package index does not answer."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", PIP_INDEX_URL=f"http://{held.address}/simple")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", PIP_INDEX_URL=f"http://{held.address}/simple")
     yield worker
     assert worker.close() == []
 
@@ -55,7 +55,7 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 
 async def test_while_a_gallery_or_the_package_index_is_asked_and_while_it_waits_its_turn(
-    worker: FleetWorker, held: HeldServer, tmp_path: Path
+    worker: SingleWorker, held: HeldServer, tmp_path: Path
 ) -> None:
     async with worker.frontend() as frontend:
         for name in ("demo", "other"):
@@ -77,7 +77,7 @@ async def test_while_a_gallery_or_the_package_index_is_asked_and_while_it_waits_
 
 
 @pytest.mark.registry
-async def test_while_it_is_unpacked(worker: FleetWorker, registry: OciRegistry) -> None:
+async def test_while_it_is_unpacked(worker: SingleWorker, registry: OciRegistry) -> None:
     old = registry.push("demo", localai_files("1"))
     uri = f"{registry.host}/demo:latest"
     staging = worker.data_dir / "staging"
@@ -94,7 +94,7 @@ async def test_while_it_is_unpacked(worker: FleetWorker, registry: OciRegistry) 
 
 
 @pytest.mark.registry
-async def test_while_a_slow_disk_flushes_it(worker: FleetWorker, registry: OciRegistry, tmp_path: Path) -> None:
+async def test_while_a_slow_disk_flushes_it(worker: SingleWorker, registry: OciRegistry, tmp_path: Path) -> None:
     old = registry.push("demo", localai_files("1"))
     order = {"backend": "demo", "uri": f"{registry.host}/demo:latest", "corral": {"strategy": "rolling"}}
     async with worker.frontend() as frontend:
@@ -111,5 +111,5 @@ async def test_while_a_slow_disk_flushes_it(worker: FleetWorker, registry: OciRe
         assert row["digest"] == new
 
 
-def left_in(worker: FleetWorker) -> list[Path]:
+def left_in(worker: SingleWorker) -> list[Path]:
     return [path for path in (worker.data_dir / "staging").rglob("*") if path.is_file() and path.name != ".lock"]

@@ -13,12 +13,12 @@ import pytest
 
 import harness
 from corral.formats.localai_proto import MODEL_OPTIONS, RESULT, TTS_REQUEST
-from harness.fleet_worker import Commander, FleetWorker
 from harness.localai_backend import write_http_backend, write_localai_backend
 from harness.nats import Nats
-from harness.orders import install, start
 from harness.programs import call, clean_environment, run_cli
+from harness.single_worker import Commander, SingleWorker
 from harness.up import Up
+from harness.worker_commands import install, start
 from worker.commands.test_isolation import open_to_all
 
 NOBODY = 65534
@@ -53,7 +53,7 @@ class Attacker:
         return dict(self._ask("/environment"))
 
 
-async def put_weights(worker: FleetWorker, frontend: Commander, *names: str) -> None:
+async def put_weights(worker: SingleWorker, frontend: Commander, *names: str) -> None:
     token = (await frontend.ask("corral.report.now"))["http_token"]
     for name in names:
         assert call("PUT", f"{worker.url}/v1/files/models/{name}", key=token, raw=b"weights").status == 200
@@ -67,7 +67,7 @@ async def test_a_backend_reaches_its_own_files_and_nothing_else(
     if inside:
         open_to_all(tmp_path)
         os.chown(tmp_path, NOBODY, NOBODY)
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", inside=inside)
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", inside=inside)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
@@ -122,7 +122,7 @@ async def test_files_of_requests_pass_between_frontend_and_backend_and_cannot_be
     tmp_path: Path, nats: Nats
 ) -> None:
     """Speech: the backend writes where the frontend said, as a user that owns nothing there."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends")
     try:
         async with worker.frontend() as frontend:
             token = (await frontend.ask("corral.report.now"))["http_token"]
@@ -158,7 +158,7 @@ async def speak(started: dict[str, Any], output: str, text: str) -> None:
 
 async def test_a_file_that_replaced_another_is_read_by_a_new_process(tmp_path: Path, nats: Nats) -> None:
     """Rules are about files, not names: the running process could not open what came later."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends")
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
@@ -187,7 +187,7 @@ async def test_what_an_administrator_names_is_reached_besides(tmp_path: Path, na
         directory.mkdir()
         directory.chmod(0o777)
         (directory / "one").write_text("x")
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-paths", f"{voices},{scratch}:rw,{tmp_path}")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", "--backend-paths", f"{voices},{scratch}:rw,{tmp_path}")
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
@@ -207,7 +207,7 @@ WITHOUT_LANDLOCK = (sys.executable, str(Path(harness.__file__).with_name("withou
 async def test_where_nothing_contains_it_is_said_and_required_refuses(tmp_path: Path, nats: Nats, setting: str) -> None:
     open_to_all(tmp_path)
     os.chown(tmp_path, NOBODY, NOBODY)
-    worker = FleetWorker(
+    worker = SingleWorker(
         tmp_path, nats, "--no-keep-backends", "--backend-isolation", setting, inside=(*AS_NOBODY, *WITHOUT_LANDLOCK)
     )
     try:
@@ -225,7 +225,7 @@ async def test_where_nothing_contains_it_is_said_and_required_refuses(tmp_path: 
 
 
 async def test_root_without_landlock_still_gives_each_backend_a_user_of_its_own(tmp_path: Path, nats: Nats) -> None:
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", inside=WITHOUT_LANDLOCK)
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", inside=WITHOUT_LANDLOCK)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
@@ -254,7 +254,7 @@ WITHOUT_MOUNTS = ("setpriv", "--bounding-set=-sys_admin")
 async def test_root_that_may_not_mount_says_what_a_closed_data_directory_leaves(
     tmp_path: Path, nats: Nats, inside: tuple[str, ...], level: str
 ) -> None:
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-isolation", "required", inside=inside)
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", "--backend-isolation", "required", inside=inside)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
@@ -292,7 +292,7 @@ async def test_paths_around_or_into_corrals_own_are_not_granted_and_snapshots_ar
     (home / "one").write_text("one")
     around = tmp_path / "around"
     around.symlink_to(tmp_path / "worker")
-    worker = FleetWorker(
+    worker = SingleWorker(
         tmp_path, nats, "--no-keep-backends", "--backend-environment", "HF_HOME,ROOT", HF_HOME=str(home), ROOT="/"
     )
     try:

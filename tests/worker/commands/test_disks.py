@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.fleet_worker import FleetWorker
 from harness.localai_backend import http_files, localai_files, write_http_backend
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
-from harness.orders import install, is_dead, start, with_helper, write
 from harness.programs import call
+from harness.single_worker import SingleWorker
+from harness.worker_commands import install, is_dead, start, with_helper, write
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_a_full_disk_fails_the_one_install_and_leaves_the_rest_usable(
     tmp_path: Path, small_disk: Path, nats: Nats, registry: OciRegistry
 ) -> None:
     """F-29."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends")
     assert worker.data_dir == small_disk
     try:
         async with worker.frontend() as frontend:
@@ -54,7 +54,7 @@ async def test_logs_on_a_full_disk_hurt_neither_the_backend_nor_the_worker(
     tmp_path: Path, small_disk: Path, nats: Nats
 ) -> None:
     """F-29: lines are lost and said to be; with room again they are kept again."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends")
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write(tmp_path / "source", with_helper(http_files(), flood=True)))
@@ -83,7 +83,7 @@ async def test_a_disk_out_of_names_or_read_only_leaves_no_half_installed_backend
     tmp_path: Path, small_disk: Path, nats: Nats, registry: OciRegistry
 ) -> None:
     """F-30. What runs goes on; when the disk is well again, so is everything."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends")
     many = {f"lib/{number}": b"x" for number in range(3000)}
     registry.push("many", localai_files(), many)
     order = {"backend": "many", "uri": f"{registry.host}/many:latest"}

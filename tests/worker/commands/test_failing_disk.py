@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from harness.failing_disk import ALWAYS, failing_disk, inject, need_strace
-from harness.fleet_worker import Commander, FleetWorker
 from harness.localai_backend import localai_files, write_http_backend
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
-from harness.orders import install, start
 from harness.programs import call
+from harness.single_worker import Commander, SingleWorker
 from harness.tiny_model import Shelf
+from harness.worker_commands import install, start
 
 WEIGHTS = bytes(range(256)) * 4096
 
@@ -41,13 +41,13 @@ def state_of(home: Path) -> dict[str, Any]:
     }
 
 
-def stored(worker: FleetWorker) -> list[str]:
+def stored(worker: SingleWorker) -> list[str]:
     """What the next install would find here, and take without fetching or unpacking it again."""
     places = (worker.data_dir / "layers", worker.data_dir / "blobs" / "sha256", worker.data_dir / "blobs" / "partial")
     return [path.name for place in places for path in sorted(place.iterdir()) if not path.name.startswith(".")]
 
 
-def check_notes(worker: FleetWorker) -> None:
+def check_notes(worker: SingleWorker) -> None:
     """No file of the worker's own is half-written, and none of its drafts is left lying around."""
     for path in worker.data_dir.glob("*.json"):
         json.loads(path.read_text())
@@ -60,7 +60,7 @@ def check_notes(worker: FleetWorker) -> None:
 @pytest.mark.registry
 @pytest.mark.parametrize("step", STEPS)
 async def test_an_install_or_upgrade_that_cannot_be_flushed_changes_nothing(
-    worker: FleetWorker, registry: OciRegistry, tmp_path: Path, step: str
+    worker: SingleWorker, registry: OciRegistry, tmp_path: Path, step: str
 ) -> None:
     calls, when = STEPS[step]
     registry.push("new", localai_files("1"))
@@ -103,7 +103,7 @@ async def listed(frontend: Commander) -> dict[str, str]:
     return {row["name"]: row["digest"] for row in (await frontend.ask("backend.list"))["backends"]}
 
 
-async def test_an_order_that_cannot_be_noted_is_not_carried_out(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_an_order_that_cannot_be_noted_is_not_carried_out(worker: SingleWorker, tmp_path: Path) -> None:
     """And when it can be, it is on disk before anything is done: also after a kill, an older one is refused."""
     source = write_http_backend(tmp_path / "source")
     order = {"backend": "web", "uri": f"file://{source}", "corral": {"generation": 7}}
@@ -130,7 +130,7 @@ async def test_an_order_that_cannot_be_noted_is_not_carried_out(worker: FleetWor
         assert (await start(frontend, "m"))["success"]
 
 
-async def test_what_needs_no_disk_goes_on_while_it_fails(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_what_needs_no_disk_goes_on_while_it_fails(worker: SingleWorker, tmp_path: Path) -> None:
     """Starts, crashes, stops and lists; what is noted about processes only matters until the next boot."""
     async with worker.frontend() as frontend:
         await install(frontend, write_http_backend(tmp_path / "source"))
@@ -148,7 +148,7 @@ async def test_what_needs_no_disk_goes_on_while_it_fails(worker: FleetWorker, tm
 
 
 async def test_weights_that_cannot_be_flushed_are_not_placed_and_fetched_anew(
-    worker: FleetWorker, tmp_path: Path
+    worker: SingleWorker, tmp_path: Path
 ) -> None:
     shelf = Shelf(WEIGHTS)
     file = {"filename": "tiny/weights.gguf", "uri": shelf.url, "sha256": hashlib.sha256(WEIGHTS).hexdigest()}
@@ -166,7 +166,7 @@ async def test_weights_that_cannot_be_flushed_are_not_placed_and_fetched_anew(
         shelf.close()
 
 
-async def test_an_uploaded_file_that_cannot_be_kept_is_not_there(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_an_uploaded_file_that_cannot_be_kept_is_not_there(worker: SingleWorker, tmp_path: Path) -> None:
     async with worker.frontend() as frontend:
         token = (await frontend.ask("corral.report.now"))["http_token"]
         url = f"{worker.url}/v1/files/models/weights.bin"
@@ -180,7 +180,7 @@ async def test_an_uploaded_file_that_cannot_be_kept_is_not_there(worker: FleetWo
 def test_a_worker_that_cannot_keep_its_identity_says_so_and_is_well_with_the_disk(tmp_path: Path, nats: Nats) -> None:
     """From its very first step; nothing it leaves keeps it from starting later."""
     inside = [need_strace(), "-f", "--seccomp-bpf", "-o", str(tmp_path / "strace"), *inject(("fsync",), ALWAYS)]
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", inside=inside)
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", inside=inside)
     try:
         assert worker.program.wait(60) == 3
         output = worker.program.output()

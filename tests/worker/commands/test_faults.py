@@ -12,20 +12,20 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.fleet_worker import FleetWorker
 from harness.localai_backend import http_files, localai_files, tiny_http_files, write_http_backend
+from harness.machine_speed import Yardstick, promised
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
-from harness.orders import install, is_dead, start, until_state, with_helper, write
 from harness.ports import take_ports
 from harness.programs import call
+from harness.single_worker import SingleWorker
 from harness.waiting import is_listening, wait_until, wait_until_async
-from harness.yardstick import Yardstick, promised
+from harness.worker_commands import install, is_dead, start, until_state, with_helper, write
 
 MOST_RSS_BYTES = 80 << 20
 
 
-def helpers(worker: FleetWorker) -> list[int]:
+def helpers(worker: SingleWorker) -> list[int]:
     return [int(path.read_text()) for path in (worker.data_dir / "run" / "processes").glob("*/home/helper")]
 
 
@@ -34,7 +34,7 @@ async def test_backends_and_their_helpers_outlive_the_worker_and_are_taken_over(
     tmp_path: Path, nats: Nats, how: str
 ) -> None:
     """F-06, F-07: `kill -9` and an orderly stop; the streams a backend serves are nobody's business but its own."""
-    worker = FleetWorker(tmp_path, nats)
+    worker = SingleWorker(tmp_path, nats)
     try:
         source = write(tmp_path / "source", with_helper(http_files()))
         async with worker.frontend() as frontend:
@@ -68,7 +68,7 @@ async def test_backends_and_their_helpers_outlive_the_worker_and_are_taken_over(
 
 
 async def test_a_stop_from_an_administrator_ends_the_backends_too(tmp_path: Path, nats: Nats) -> None:
-    worker = FleetWorker(tmp_path, nats)
+    worker = SingleWorker(tmp_path, nats)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
@@ -81,7 +81,7 @@ async def test_a_stop_from_an_administrator_ends_the_backends_too(tmp_path: Path
 
 
 async def test_a_crash_is_reported_and_mended_and_a_crash_loop_ends_with_its_reason(
-    worker: FleetWorker, tmp_path: Path
+    worker: SingleWorker, tmp_path: Path
 ) -> None:
     """F-10."""
     files = http_files()
@@ -120,7 +120,7 @@ async def test_a_backend_that_keeps_crashing_ends_as_failed_and_a_new_order_star
     tmp_path: Path, nats: Nats
 ) -> None:
     """F-10: the budget. Each crash is a real kill -9 of a process that was ready."""
-    worker = FleetWorker(
+    worker = SingleWorker(
         tmp_path, nats, "--no-keep-backends", "--backend-restarts", "4", "--backend-restart-delay", "0.1"
     )
     killed = set()
@@ -181,7 +181,7 @@ def _limit_memory(group: Path, limit_bytes: int, pid: int) -> None:
 
 
 async def test_a_backend_that_runs_out_of_memory_is_told_so_and_started_again(
-    worker: FleetWorker, tmp_path: Path, memory_group: Path
+    worker: SingleWorker, tmp_path: Path, memory_group: Path
 ) -> None:
     """F-10: killed by the kernel."""
     async with worker.frontend() as frontend, frontend.listening("corral.report") as reports:
@@ -200,7 +200,7 @@ async def test_a_backend_that_runs_out_of_memory_is_told_so_and_started_again(
         assert again["pid"] != started["corral"]["pid"]
 
 
-async def test_a_backend_that_will_not_go_and_floods_is_gone_within_20_s(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_a_backend_that_will_not_go_and_floods_is_gone_within_20_s(worker: SingleWorker, tmp_path: Path) -> None:
     """F-11."""
     source = write(tmp_path / "source", with_helper(http_files(), ignore_term=True, flood=True))
     async with worker.frontend() as frontend:
@@ -227,7 +227,7 @@ async def test_exhausted_and_foreign_ports_are_told_apart_from_free_ones(tmp_pat
     """F-32."""
     first = take_ports(2)
     foreign = socket.create_server(("0.0.0.0", first))
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-ports", f"{first}-{first + 1}")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", "--backend-ports", f"{first}-{first + 1}")
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
@@ -242,7 +242,7 @@ async def test_exhausted_and_foreign_ports_are_told_apart_from_free_ones(tmp_pat
         assert worker.close() == []
 
 
-async def test_few_descriptors_fail_what_needs_them_and_nothing_else(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_few_descriptors_fail_what_needs_them_and_nothing_else(worker: SingleWorker, tmp_path: Path) -> None:
     """F-31."""
     source = write_http_backend(tmp_path / "source")
     async with worker.frontend() as frontend:
@@ -257,7 +257,7 @@ async def test_few_descriptors_fail_what_needs_them_and_nothing_else(worker: Fle
 
 
 async def test_a_worker_out_of_memory_fails_what_needs_it_and_goes_on(
-    worker: FleetWorker, tmp_path: Path, registry: OciRegistry
+    worker: SingleWorker, tmp_path: Path, registry: OciRegistry
 ) -> None:
     """F-31: hardly any memory is left to it, then there is again."""
     registry.push("demo", localai_files(), {"weights": os.urandom(24 << 20)})
@@ -290,7 +290,7 @@ async def test_200_starts_and_stops_leave_nothing_behind(tmp_path: Path, nats: N
     first = take_ports(800)
     ports = range(first, first + 800)
     flags = ("--no-keep-backends", "--backend-ports", f"{ports[0]}-{ports[-1]}")
-    worker = FleetWorker(tmp_path, nats, *flags, inside=("env",))
+    worker = SingleWorker(tmp_path, nats, *flags, inside=("env",))
     others = listening_in(ports)
     try:
         async with worker.frontend() as frontend:
@@ -325,7 +325,7 @@ async def test_200_starts_and_stops_leave_nothing_behind(tmp_path: Path, nats: N
         assert worker.close() == []
 
 
-def test_a_second_worker_on_the_same_directory_is_refused(worker: FleetWorker) -> None:
+def test_a_second_worker_on_the_same_directory_is_refused(worker: SingleWorker) -> None:
     wait_until(lambda: is_listening(worker.port) or None, what="the first one is there")
     first = worker.program
     worker.restart()
@@ -334,7 +334,7 @@ def test_a_second_worker_on_the_same_directory_is_refused(worker: FleetWorker) -
     assert "already uses" in second.output()
 
 
-async def test_a_stop_cuts_a_beat_that_is_under_way_and_leaves_properly(worker: FleetWorker) -> None:
+async def test_a_stop_cuts_a_beat_that_is_under_way_and_leaves_properly(worker: SingleWorker) -> None:
     registrar = worker.registrar
     async with worker.frontend():
         registrar.beats_answered.clear()

@@ -12,17 +12,17 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.fleet_worker import FleetWorker
 from harness.localai_backend import write_http_backend
 from harness.namespaces import TwoMachines
 from harness.nats import Nats
-from harness.orders import install, start
 from harness.programs import Answer, call
+from harness.single_worker import SingleWorker
+from harness.worker_commands import install, start
 
 
 async def test_a_backend_sees_nothing_of_the_worker_and_options_stay_data(tmp_path: Path, nats: Nats) -> None:
     """S-42, S-43, S-44."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", HF_TOKEN="canary-1", AWS_SECRET_ACCESS_KEY="canary-2")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", HF_TOKEN="canary-1", AWS_SECRET_ACCESS_KEY="canary-2")
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
@@ -66,7 +66,7 @@ async def test_backends_run_as_users_of_their_own_and_cannot_look_at_one_another
     if python is None:
         pytest.skip("there is no Python here that every user may run")
     open_to_all(tmp_path)
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--backend-user", USERS)
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", "--backend-user", USERS)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source", python=python))
@@ -134,7 +134,7 @@ def test_a_backend_is_no_use_to_whoever_reaches_its_port_from_another_machine(tm
 
 async def test_files_come_in_only_within_the_quota_and_the_areas(tmp_path: Path, nats: Nats) -> None:
     """S-45, through the worker."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--files-quota", "3MiB")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", "--files-quota", "3MiB")
     try:
         async with worker.frontend() as frontend:
             token = (await frontend.ask("corral.report.now"))["http_token"]

@@ -12,16 +12,16 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.fleet_worker import FleetWorker
 from harness.localai_backend import localai_files, write_http_backend
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry, Trickle
-from harness.orders import install, is_dead, start, until_state
 from harness.programs import call
+from harness.single_worker import SingleWorker
 from harness.waiting import wait_until, wait_until_async
+from harness.worker_commands import install, is_dead, start, until_state
 
 
-async def test_what_a_killed_worker_left_for_a_moment_is_swept_and_nothing_else(worker: FleetWorker) -> None:
+async def test_what_a_killed_worker_left_for_a_moment_is_swept_and_nothing_else(worker: SingleWorker) -> None:
     async with worker.frontend():
         key = (worker.data_dir / "http.token").read_text().strip()
         made = [await asyncio.to_thread(call, "POST", f"{worker.url}/v1/files/temp", key=key, raw=b"") for _ in "12"]
@@ -42,7 +42,7 @@ async def test_what_a_killed_worker_left_for_a_moment_is_swept_and_nothing_else(
 
 
 async def test_a_worker_killed_while_it_downloads_goes_on_where_it_was(
-    worker: FleetWorker, registry: OciRegistry
+    worker: SingleWorker, registry: OciRegistry
 ) -> None:
     """F-05: the old version is whole in between."""
     old = registry.push("demo", localai_files("1"))
@@ -78,7 +78,7 @@ async def test_a_worker_killed_while_it_downloads_goes_on_where_it_was(
 
 async def test_a_worker_that_slept_while_another_took_its_name_stops_what_it_ran(tmp_path: Path, nats: Nats) -> None:
     """F-08: on waking it is told that a newer process speaks for this machine."""
-    worker = FleetWorker(tmp_path, nats)
+    worker = SingleWorker(tmp_path, nats)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
@@ -110,12 +110,12 @@ def read_whole(home: Path) -> str:
     return version
 
 
-def is_unpacking(worker: FleetWorker, _digest: str) -> bool:
+def is_unpacking(worker: SingleWorker, _digest: str) -> bool:
     """Several hundred files are in the staging directory."""
     return sum(len(names) for _, _, names in os.walk(worker.data_dir / "staging")) > 300
 
 
-def is_swapping(worker: FleetWorker, digest: str) -> bool:
+def is_swapping(worker: SingleWorker, digest: str) -> bool:
     """The new version has got its place, and in a moment the pointer."""
     return (worker.data_dir / "backends" / "demo" / digest.removeprefix("sha256:")).exists()
 
@@ -123,7 +123,7 @@ def is_swapping(worker: FleetWorker, digest: str) -> bool:
 @pytest.mark.registry
 @pytest.mark.parametrize("moment", [is_unpacking, is_swapping])
 async def test_a_worker_killed_while_it_installs_leaves_the_old_or_the_new_version(
-    worker: FleetWorker, registry: OciRegistry, moment: Callable[[FleetWorker, str], bool]
+    worker: SingleWorker, registry: OciRegistry, moment: Callable[[SingleWorker, str], bool]
 ) -> None:
     """F-05 in extract and swap."""
     uri = f"{registry.host}/demo:latest"
@@ -168,7 +168,7 @@ async def read_stream(reply: dict[str, Any]) -> list[bytes]:
 @pytest.mark.parametrize("keep", ["--keep-backends", "--no-keep-backends"])
 async def test_a_stop_waits_for_the_requests_in_flight(tmp_path: Path, nats: Nats, keep: str) -> None:
     """F-07: it drains, no stream is cut, exit code 0; whether backends go with it or not."""
-    worker = FleetWorker(tmp_path, nats, keep)
+    worker = SingleWorker(tmp_path, nats, keep)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))
@@ -197,7 +197,7 @@ PAUSE_S = float(os.environ.get("CORRAL_TEST_PAUSE_S", "8"))
 
 async def test_a_long_pause_changes_nothing_that_was_not_given_away(tmp_path: Path, nats: Nats) -> None:
     """F-08: backends serve meanwhile; on return it answers, reports and beats, and its processes are the same."""
-    worker = FleetWorker(tmp_path, nats)
+    worker = SingleWorker(tmp_path, nats)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))

@@ -9,22 +9,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.fleet_worker import Commander, FleetWorker
 from harness.localai_backend import write_http_backend
 from harness.nats import Nats
+from harness.single_worker import Commander, SingleWorker
 from harness.waiting import wait_until, wait_until_async
 
 LEASE_S = 3.0
 
 
 @pytest.fixture
-def worker(tmp_path: Path, nats: Nats) -> Iterator[FleetWorker]:
-    worker = FleetWorker(tmp_path, nats)
+def worker(tmp_path: Path, nats: Nats) -> Iterator[SingleWorker]:
+    worker = SingleWorker(tmp_path, nats)
     yield worker
     worker.close()
 
 
-async def start_two(worker: FleetWorker, frontend: Commander, source: Path) -> tuple[int, int]:
+async def start_two(worker: SingleWorker, frontend: Commander, source: Path) -> tuple[int, int]:
     write_http_backend(source)
     pids = []
     for replica in (0, 1):
@@ -37,7 +37,7 @@ async def start_two(worker: FleetWorker, frontend: Commander, source: Path) -> t
     return pids[0], pids[1]
 
 
-def grant(worker: FleetWorker, **grant: object) -> None:
+def grant(worker: SingleWorker, **grant: object) -> None:
     """Returns when a heartbeat has been told, and the next one has shown that the worker took it in."""
     worker.registrar.grant = grant
     told = len(worker.registrar.beats)
@@ -49,7 +49,7 @@ def is_gone(pid: int) -> bool:
 
 
 async def test_a_cut_off_worker_ends_what_it_holds_on_lease_and_keeps_the_rest(
-    worker: FleetWorker, tmp_path: Path
+    worker: SingleWorker, tmp_path: Path
 ) -> None:
     async with worker.frontend() as frontend:
         leased, kept = await start_two(worker, frontend, tmp_path / "source")
@@ -67,7 +67,7 @@ async def test_a_cut_off_worker_ends_what_it_holds_on_lease_and_keeps_the_rest(
         assert (await frontend.processes())["m#1"]["pid"] == kept
 
 
-async def test_heartbeats_renew_leases(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_heartbeats_renew_leases(worker: SingleWorker, tmp_path: Path) -> None:
     async with worker.frontend() as frontend:
         leased, _ = await start_two(worker, frontend, tmp_path / "source")
         grant(worker, leases_s={"m#0": LEASE_S})
@@ -77,7 +77,7 @@ async def test_heartbeats_renew_leases(worker: FleetWorker, tmp_path: Path) -> N
         assert (await frontend.processes())["m#0"]["pid"] == leased
 
 
-async def test_nothing_ends_while_a_frontend_says_that_its_store_is_away(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_nothing_ends_while_a_frontend_says_that_its_store_is_away(worker: SingleWorker, tmp_path: Path) -> None:
     """F-14: loaded models serve on."""
     async with worker.frontend() as frontend:
         leased, _ = await start_two(worker, frontend, tmp_path / "source")
@@ -91,7 +91,7 @@ async def test_nothing_ends_while_a_frontend_says_that_its_store_is_away(worker:
 
 
 async def test_a_worker_that_was_paused_ends_only_what_was_given_away_meanwhile(
-    worker: FleetWorker, tmp_path: Path
+    worker: SingleWorker, tmp_path: Path
 ) -> None:
     """F-08. Its leases are over, but the fleet tells what it has really lost."""
     async with worker.frontend() as frontend:
@@ -107,7 +107,7 @@ async def test_a_worker_that_was_paused_ends_only_what_was_given_away_meanwhile(
         assert (await frontend.processes())["m#1"]["pid"] == second
 
 
-async def test_word_of_an_older_process_does_not_end_its_successor(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_word_of_an_older_process_does_not_end_its_successor(worker: SingleWorker, tmp_path: Path) -> None:
     async with worker.frontend() as frontend:
         first, second = await start_two(worker, frontend, tmp_path / "source")
         grant(worker, revoked={"m#0": 2, "m#1": 3})
@@ -115,7 +115,7 @@ async def test_word_of_an_older_process_does_not_end_its_successor(worker: Fleet
         assert (await frontend.processes())["m#0"]["pid"] == first
 
 
-async def test_a_worker_killed_while_cut_off_does_not_count_anew(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_a_worker_killed_while_cut_off_does_not_count_anew(worker: SingleWorker, tmp_path: Path) -> None:
     async with worker.frontend() as frontend:
         leased, kept = await start_two(worker, frontend, tmp_path / "source")
         grant(worker, leases_s={"m#0": LEASE_S})

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from harness.fleet_worker import FleetWorker
 from harness.localai_backend import write_http_backend
 from harness.nats import Nats
-from harness.orders import install, is_dead, start
 from harness.programs import clean_environment, run_cli
+from harness.single_worker import SingleWorker
 from harness.waiting import wait_until
+from harness.worker_commands import install, is_dead, start
 
 
 async def test_a_stopped_worker_says_what_it_leaves_and_a_command_ends_it(tmp_path: Path, nats: Nats) -> None:
-    worker = FleetWorker(tmp_path, nats)
+    worker = SingleWorker(tmp_path, nats)
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))

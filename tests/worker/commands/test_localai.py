@@ -8,11 +8,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from harness.fleet_worker import FleetWorker
 from harness.localai_backend import write_localai_backend
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
 from harness.registrar import NODE, TOKEN
+from harness.single_worker import SingleWorker
 from harness.waiting import is_listening
 
 
@@ -28,15 +28,15 @@ async def call_backend(address: str, method: str, message: bytes, token: str) ->
 
 
 @pytest.fixture
-def localai_worker(tmp_path: Path, nats: Nats) -> Iterator[FleetWorker]:
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", corral=False)
+def localai_worker(tmp_path: Path, nats: Nats) -> Iterator[SingleWorker]:
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", corral=False)
     yield worker
     left = worker.close()
     assert not left, worker.program.output()[-4000:]
 
 
 async def test_a_grpc_backend_runs_through_run_sh_is_checked_with_the_token_and_loaded(
-    worker: FleetWorker, tmp_path: Path
+    worker: SingleWorker, tmp_path: Path
 ) -> None:
     source = write_localai_backend(tmp_path / "source", "7")
     async with worker.frontend() as frontend:
@@ -57,7 +57,7 @@ async def test_a_grpc_backend_runs_through_run_sh_is_checked_with_the_token_and_
             await call_backend(started["address"], "Predict", text(1, "hello"), token)
 
 
-async def test_an_exact_stop_compares_the_port_frees_and_ends_the_process(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_an_exact_stop_compares_the_port_frees_and_ends_the_process(worker: SingleWorker, tmp_path: Path) -> None:
     source = write_localai_backend(tmp_path / "source")
     async with worker.frontend() as frontend:
         started = await frontend.ask("backend.install", backend="demo", uri=f"file://{source}", model_id="m")
@@ -78,7 +78,7 @@ async def test_an_exact_stop_compares_the_port_frees_and_ends_the_process(worker
 
 async def test_a_backend_that_listens_on_one_address_only_is_freed_there(tmp_path: Path, nats: Nats) -> None:
     source = write_localai_backend(tmp_path / "source")
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--host", "127.0.0.2", "--advertise", "127.0.0.2")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", "--host", "127.0.0.2", "--advertise", "127.0.0.2")
     try:
         async with worker.frontend() as frontend:
             started = await frontend.ask("backend.install", backend="demo", uri=f"file://{source}", model_id="m")
@@ -90,7 +90,7 @@ async def test_a_backend_that_listens_on_one_address_only_is_freed_there(tmp_pat
 
 
 async def test_a_localai_frontend_installs_starts_upgrades_and_deletes_as_before(
-    localai_worker: FleetWorker, registry: OciRegistry, tmp_path: Path
+    localai_worker: SingleWorker, registry: OciRegistry, tmp_path: Path
 ) -> None:
     from harness.localai_backend import localai_files
 
@@ -138,7 +138,7 @@ async def test_a_localai_frontend_installs_starts_upgrades_and_deletes_as_before
         assert (await frontend.ask("backend.list"))["backends"] is None
 
 
-async def test_replies_go_only_to_this_nodes_own_space(worker: FleetWorker) -> None:
+async def test_replies_go_only_to_this_nodes_own_space(worker: SingleWorker) -> None:
     """S-36."""
     async with worker.frontend() as frontend:
         heard: list[bytes] = []
@@ -155,7 +155,7 @@ async def test_replies_go_only_to_this_nodes_own_space(worker: FleetWorker) -> N
         assert heard == []
 
 
-async def test_stop_takes_a_backend_a_model_a_key_or_everything(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_stop_takes_a_backend_a_model_a_key_or_everything(worker: SingleWorker, tmp_path: Path) -> None:
     from harness.waiting import wait_until_async
 
     source = write_localai_backend(tmp_path / "source")

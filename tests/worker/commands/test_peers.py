@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from harness.fleet_worker import FleetWorker
 from harness.localai_backend import localai_files
+from harness.machine_speed import promised
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
 from harness.ports import free_port
-from harness.yardstick import promised
+from harness.single_worker import SingleWorker
 
 pytestmark = pytest.mark.registry
 
@@ -49,14 +49,14 @@ class WrongPeer:
 
 
 @pytest.fixture
-def other_worker(tmp_path: Path, nats: Nats) -> Iterator[FleetWorker]:
+def other_worker(tmp_path: Path, nats: Nats) -> Iterator[SingleWorker]:
     (tmp_path / "other").mkdir()
-    worker = FleetWorker(tmp_path / "other", nats, "--no-keep-backends", node="11111111-2222-4333-8444-555555555555")
+    worker = SingleWorker(tmp_path / "other", nats, "--no-keep-backends", node="11111111-2222-4333-8444-555555555555")
     yield worker
     worker.close()
 
 
-async def install(worker: FleetWorker, registry: OciRegistry, *peers: dict[str, str]) -> dict[str, Any]:
+async def install(worker: SingleWorker, registry: OciRegistry, *peers: dict[str, str]) -> dict[str, Any]:
     async with worker.frontend() as frontend:
         reply: dict[str, Any] = await frontend.ask(
             "backend.install", backend="demo", uri=f"{registry.host}/demo:latest", corral={"peers": list(peers)}
@@ -66,7 +66,7 @@ async def install(worker: FleetWorker, registry: OciRegistry, *peers: dict[str, 
 
 
 async def test_a_worker_that_has_the_blobs_spares_the_registry(
-    worker: FleetWorker, other_worker: FleetWorker, registry: OciRegistry
+    worker: SingleWorker, other_worker: SingleWorker, registry: OciRegistry
 ) -> None:
     digest = registry.push("demo", {**localai_files(), "weights": os.urandom(3 << 20)})
     await install(other_worker, registry)
@@ -79,7 +79,7 @@ async def test_a_worker_that_has_the_blobs_spares_the_registry(
     assert registry.blob_downloads() - before <= 1
 
 
-async def test_peers_that_lie_or_do_not_answer_are_done_without(worker: FleetWorker, registry: OciRegistry) -> None:
+async def test_peers_that_lie_or_do_not_answer_are_done_without(worker: SingleWorker, registry: OciRegistry) -> None:
     digest = registry.push("demo", {**localai_files(), "weights": os.urandom(3 << 20)})
     wrong, also_wrong = WrongPeer(), WrongPeer()
     try:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness.fleet_worker import FleetWorker
 from harness.localai_backend import localai_files, write_http_backend
+from harness.machine_speed import promised
 from harness.oci_registry import OciRegistry, Trickle
+from harness.single_worker import SingleWorker
 from harness.waiting import wait_until_async
-from harness.yardstick import promised
 
 pytestmark = pytest.mark.registry
 
@@ -36,7 +36,7 @@ def check_progress(messages: list[dict[str, Any]], op: str) -> None:
 
 
 async def test_progress_is_debounced_monotone_over_layers_and_ends_with_a_last_one(
-    worker: FleetWorker, registry: OciRegistry, slow_line: Trickle
+    worker: SingleWorker, registry: OciRegistry, slow_line: Trickle
 ) -> None:
     layers = [{f"weights-{number}": os.urandom(1 << 20)} for number in range(3)]
     registry.push("demo", localai_files("1"), *layers)
@@ -73,7 +73,7 @@ async def test_progress_is_debounced_monotone_over_layers_and_ends_with_a_last_o
 
 
 async def test_a_cancel_reaches_a_download_within_five_seconds_and_damages_nothing(
-    worker: FleetWorker, registry: OciRegistry, slow_line: Trickle
+    worker: SingleWorker, registry: OciRegistry, slow_line: Trickle
 ) -> None:
     uri = f"127.0.0.1:{slow_line.port}/demo:latest"
     old = registry.push("demo", localai_files("1"))
@@ -104,7 +104,7 @@ async def test_a_cancel_reaches_a_download_within_five_seconds_and_damages_nothi
 
 
 async def test_what_was_downloaded_is_kept_where_a_cancel_says_so_and_the_next_request_continues_from_there(
-    worker: FleetWorker, registry: OciRegistry, slow_line: Trickle
+    worker: SingleWorker, registry: OciRegistry, slow_line: Trickle
 ) -> None:
     uri = f"127.0.0.1:{slow_line.port}/demo:latest"
     registry.push("demo", localai_files("1"), {"weights": os.urandom(4 << 20)})
@@ -131,7 +131,7 @@ async def test_what_was_downloaded_is_kept_where_a_cancel_says_so_and_the_next_r
     assert f"range: bytes={left}-".encode() in asked, "only what was missing was fetched"
 
 
-async def test_reports_tell_of_every_change_with_epoch_generation_and_use(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_reports_tell_of_every_change_with_epoch_generation_and_use(worker: SingleWorker, tmp_path: Path) -> None:
     source = write_http_backend(tmp_path / "source")
     async with worker.frontend() as frontend, frontend.listening("corral.report") as reports:
         start = {"start": {"model": "/weights"}, "generation": 3}

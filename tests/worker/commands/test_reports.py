@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from harness.fleet_worker import Commander, FleetWorker
 from harness.localai_backend import http_files, write_http_backend
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
+from harness.single_worker import Commander, SingleWorker
 from harness.waiting import wait_until_async
 
 START = {"start": {"model": "/weights"}}
@@ -21,7 +21,7 @@ async def order(frontend: Commander, verb: str, generation: int, **fields: Any) 
 
 
 async def test_each_process_is_told_with_the_generation_of_the_last_order_that_wanted_it(
-    worker: FleetWorker, tmp_path: Path
+    worker: SingleWorker, tmp_path: Path
 ) -> None:
     source = write_http_backend(tmp_path / "source")
     wanted = {"backend": "web", "uri": f"file://{source}", "model_id": "m"}
@@ -41,7 +41,7 @@ async def test_each_process_is_told_with_the_generation_of_the_last_order_that_w
 
 async def test_what_is_free_is_told_before_a_process_is_said_to_have_ended(tmp_path: Path, nats: Nats) -> None:
     """Whoever is told so places the next one at once, by figures that must not be those from before."""
-    worker = FleetWorker(tmp_path, nats, "--no-keep-backends", "--heartbeat-interval", "600s")
+    worker = SingleWorker(tmp_path, nats, "--no-keep-backends", "--heartbeat-interval", "600s")
     try:
         wanted = {"backend": "web", "uri": f"file://{write_http_backend(tmp_path / 'source')}", "model_id": "m"}
         async with worker.frontend() as frontend:
@@ -59,7 +59,7 @@ async def test_what_is_free_is_told_before_a_process_is_said_to_have_ended(tmp_p
 
 
 async def test_generations_outlive_the_worker(tmp_path: Path, nats: Nats) -> None:
-    worker = FleetWorker(tmp_path, nats)
+    worker = SingleWorker(tmp_path, nats)
     try:
         wanted = {"backend": "web", "uri": f"file://{write_http_backend(tmp_path / 'source')}", "model_id": "m"}
         async with worker.frontend() as frontend:
@@ -76,7 +76,7 @@ async def test_generations_outlive_the_worker(tmp_path: Path, nats: Nats) -> Non
 
 @pytest.mark.registry
 async def test_the_backend_table_is_complete_and_tells_deletes_that_are_done(
-    worker: FleetWorker, registry: OciRegistry
+    worker: SingleWorker, registry: OciRegistry
 ) -> None:
     uri = f"{registry.host}/web:latest"
     first = registry.push("web", http_files("1"))

@@ -14,12 +14,12 @@ from corral.bus.subjects import FILES_LISTDIR, FILES_TEMP
 from corral.core.errors import NoResponders
 from corral.worker.commands import FILE_COMMANDS
 from corral.worker.files.object_storage import object_key
-from harness.fleet_worker import FleetWorker
-from harness.garbage import GARBAGE
 from harness.nats import Nats
 from harness.oci_registry import Trickle
 from harness.registrar import NODE
 from harness.s3 import ACCESS_KEY, SECRET_KEY, S3Server
+from harness.single_worker import SingleWorker
+from harness.unreadable_requests import UNREADABLE
 
 BUCKET = "localai"
 
@@ -37,17 +37,17 @@ def store(s3: S3Server) -> S3Store:
 
 
 @pytest.fixture
-def storing_worker(tmp_path: Path, nats: Nats, s3: S3Server) -> Iterator[FleetWorker]:
+def storing_worker(tmp_path: Path, nats: Nats, s3: S3Server) -> Iterator[SingleWorker]:
     secret = tmp_path / "secret"
     secret.write_text(SECRET_KEY)
     environment = {"CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY, "CORRAL_STORAGE_SECRET_KEY_FILE": str(secret)}
-    worker = FleetWorker(tmp_path, nats, "--storage-url", s3.url, **environment)
+    worker = SingleWorker(tmp_path, nats, "--storage-url", s3.url, **environment)
     yield worker
     worker.close()
 
 
 async def test_weights_come_and_outputs_go_through_the_shared_storage(
-    storing_worker: FleetWorker, store: S3Store
+    storing_worker: SingleWorker, store: S3Store
 ) -> None:
     worker, data = storing_worker, os.urandom(9 << 20)
     obstore.put(store, "models/qwen/model.gguf", data)
@@ -94,7 +94,7 @@ async def test_outputs_are_written_under_exactly_the_key_the_frontend_fetches_th
     secret = tmp_path / "secret"
     secret.write_text(SECRET_KEY)
     environment = {"CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY, "CORRAL_STORAGE_SECRET_KEY_FILE": str(secret)}
-    worker = FleetWorker(tmp_path, nats, "--storage-url", f"http://127.0.0.1:{line.port}", **environment)
+    worker = SingleWorker(tmp_path, nats, "--storage-url", f"http://127.0.0.1:{line.port}", **environment)
     try:
         async with worker.frontend() as frontend:
             temporary = Path((await frontend.ask("files.temp"))["local_path"])
@@ -113,10 +113,10 @@ async def test_outputs_are_written_under_exactly_the_key_the_frontend_fetches_th
         line.stop()
 
 
-async def test_a_request_nobody_can_read_is_answered(storing_worker: FleetWorker, store: S3Store) -> None:
+async def test_a_request_nobody_can_read_is_answered(storing_worker: SingleWorker, store: S3Store) -> None:
     async with storing_worker.frontend() as frontend:
         for command in FILE_COMMANDS:
-            for garbage in GARBAGE:
+            for garbage in UNREADABLE:
                 data = await frontend.bus.request(f"nodes.{NODE}.{command.subject}", garbage, within_s=60)
                 reply = json.loads(data)
                 # Nothing need be said to get a temporary file, and no prefix means all of them.
@@ -126,13 +126,13 @@ async def test_a_request_nobody_can_read_is_answered(storing_worker: FleetWorker
     assert [found["path"] for found in obstore.list(store).collect()] == ["probe"], "only what was there before"
 
 
-async def test_a_worker_without_storage_listens_on_no_file_subject(worker: FleetWorker) -> None:
+async def test_a_worker_without_storage_listens_on_no_file_subject(worker: SingleWorker) -> None:
     async with worker.frontend() as frontend:
         with pytest.raises(NoResponders):
             await frontend.ask("files.ensure", key="x")
 
 
-async def test_a_model_is_deleted_inside_the_models_directory_only(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_a_model_is_deleted_inside_the_models_directory_only(worker: SingleWorker, tmp_path: Path) -> None:
     async with worker.frontend() as frontend:
         models = worker.data_dir / "models"
         (models / "dir").mkdir()

@@ -10,9 +10,9 @@ from corral.core.backends.rollout import ReplicaChange
 from corral.core.errors import Unavailable
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedProcess
-from harness.fleet_worker import Commander, FleetWorker
 from harness.localai_backend import write_localai_backend
 from harness.registrar import NODE
+from harness.single_worker import Commander, SingleWorker
 from harness.waiting import wait_until_async
 
 
@@ -34,7 +34,7 @@ async def try_start(frontend: Commander, changes: list[ReplicaChange]) -> None:
 
 
 async def test_a_trial_that_another_frontend_stops_says_nothing_of_the_version(
-    worker: FleetWorker, tmp_path: Path
+    worker: SingleWorker, tmp_path: Path
 ) -> None:
     """Two frontends try one version for one order where the first lost its claim and has not heard of that."""
     source = write_localai_backend(tmp_path / "source")
@@ -52,7 +52,7 @@ async def test_a_trial_that_another_frontend_stops_says_nothing_of_the_version(
             await asyncio.wait_for(trial, 30)
 
 
-async def test_a_version_that_does_not_start_fails_its_trial(worker: FleetWorker, tmp_path: Path) -> None:
+async def test_a_version_that_does_not_start_fails_its_trial(worker: SingleWorker, tmp_path: Path) -> None:
     source = write_localai_backend(tmp_path / "source")
     (source / "run.sh").write_text("#!/bin/sh\necho the engine is on fire >&2\nexit 3\n")
     async with worker.frontend() as frontend:

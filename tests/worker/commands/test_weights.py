@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.fleet_worker import FleetWorker
 from harness.nats import Nats
+from harness.single_worker import SingleWorker
 from harness.tiny_model import Shelf
 from harness.waiting import wait_until
 
@@ -24,8 +24,8 @@ def shelf() -> Iterator[Shelf]:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, nats: Nats) -> Iterator[FleetWorker]:
-    worker = FleetWorker(tmp_path, nats)
+def worker(tmp_path: Path, nats: Nats) -> Iterator[SingleWorker]:
+    worker = SingleWorker(tmp_path, nats)
     yield worker
     worker.close()
 
@@ -35,7 +35,7 @@ def wanted(shelf: Shelf, **changes: Any) -> dict[str, Any]:
     return {"model": "tiny", "files": [{**file, **changes}], "paths": ["tiny/weights.gguf", "other.gguf"]}
 
 
-async def test_weights_are_fetched_once_verified_and_told_by_path(worker: FleetWorker, shelf: Shelf) -> None:
+async def test_weights_are_fetched_once_verified_and_told_by_path(worker: SingleWorker, shelf: Shelf) -> None:
     async with worker.frontend() as frontend:
         replies = await asyncio.gather(*(frontend.ask("corral.model.fetch", **wanted(shelf)) for _ in range(5)))
         replies.append(await frontend.ask("corral.model.fetch", **wanted(shelf)))
@@ -46,7 +46,7 @@ async def test_weights_are_fetched_once_verified_and_told_by_path(worker: FleetW
         assert shelf.gets == 1, "five at once and one later: one download"
 
 
-async def test_wrong_bytes_are_not_placed_and_the_cause_is_told(worker: FleetWorker, shelf: Shelf) -> None:
+async def test_wrong_bytes_are_not_placed_and_the_cause_is_told(worker: SingleWorker, shelf: Shelf) -> None:
     async with worker.frontend() as frontend:
         reply = await frontend.ask("corral.model.fetch", **wanted(shelf, sha256="0" * 64))
         assert not reply["success"]
@@ -55,7 +55,7 @@ async def test_wrong_bytes_are_not_placed_and_the_cause_is_told(worker: FleetWor
         assert found.get("found", {}) == {}
 
 
-async def test_a_name_that_leads_out_of_the_models_directory_is_refused(worker: FleetWorker, shelf: Shelf) -> None:
+async def test_a_name_that_leads_out_of_the_models_directory_is_refused(worker: SingleWorker, shelf: Shelf) -> None:
     async with worker.frontend() as frontend:
         reply = await frontend.ask("corral.model.fetch", **wanted(shelf, filename="../../escaped"))
         assert not reply["success"]
@@ -66,7 +66,7 @@ async def test_a_name_that_leads_out_of_the_models_directory_is_refused(worker: 
         assert found.get("found", {}) == {}
 
 
-async def test_the_disk_has_back_what_a_deleted_model_took(worker: FleetWorker, shelf: Shelf) -> None:
+async def test_the_disk_has_back_what_a_deleted_model_took(worker: SingleWorker, shelf: Shelf) -> None:
     blobs = worker.data_dir / "blobs" / "sha256"
     async with worker.frontend() as frontend:
         assert (await frontend.ask("corral.model.fetch", **wanted(shelf)))["success"]
@@ -81,7 +81,7 @@ async def test_the_disk_has_back_what_a_deleted_model_took(worker: FleetWorker, 
 
 
 async def test_a_deletion_that_comes_late_takes_no_file_that_a_newer_load_wants(
-    worker: FleetWorker, shelf: Shelf
+    worker: SingleWorker, shelf: Shelf
 ) -> None:
     path = worker.data_dir / "models" / "tiny" / "weights.gguf"
     async with worker.frontend() as frontend:
@@ -100,10 +100,10 @@ async def test_a_deletion_that_comes_late_takes_no_file_that_a_newer_load_wants(
 
 
 async def test_weights_come_from_a_worker_that_has_them_and_from_their_origin_when_it_lies(
-    worker: FleetWorker, tmp_path: Path, nats: Nats, shelf: Shelf
+    worker: SingleWorker, tmp_path: Path, nats: Nats, shelf: Shelf
 ) -> None:
     (tmp_path / "other").mkdir()
-    other = FleetWorker(tmp_path / "other", nats, node="11111111-2222-4333-8444-555555555555")
+    other = SingleWorker(tmp_path / "other", nats, node="11111111-2222-4333-8444-555555555555")
     try:
         async with other.frontend() as frontend:
             assert (await frontend.ask("corral.model.fetch", **wanted(shelf)))["success"]

@@ -33,7 +33,7 @@ from corral.core.processes.process import (
     Stopping,
 )
 from corral.worker.processes.records import read_start_ticks
-from harness.yardstick import promised
+from harness.machine_speed import promised
 
 KEY = ProcessKey("model#0")
 

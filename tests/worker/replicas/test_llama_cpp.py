@@ -14,8 +14,8 @@ import pytest
 from corral.artifacts import Artifacts
 from corral.artifacts.host_settings import settings_from_environment
 from corral.system import SystemClock, SystemIds
-from harness.fleet_worker import FleetWorker
 from harness.nats import Nats
+from harness.single_worker import SingleWorker
 from harness.waiting import wait_until_async
 
 
@@ -34,8 +34,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, nats: Nats) -> Iterator[FleetWorker]:
-    worker = FleetWorker(tmp_path, nats)
+def worker(tmp_path: Path, nats: Nats) -> Iterator[SingleWorker]:
+    worker = SingleWorker(tmp_path, nats)
     yield worker
     worker.close()
 
@@ -46,7 +46,7 @@ def open_chat(address: str, token: str, *, tokens: int) -> Any:
         "stream": True,
         "max_tokens": tokens,
         "temperature": 0,
-        "messages": [{"role": "user", "content": "Tell a long story about a herd of horses."}],
+        "messages": [{"role": "user", "content": "Tell a long story about a cluster of horses."}],
         "ignore_eos": True,
     }
     request = urllib.request.Request(
@@ -66,7 +66,7 @@ def read_event(stream: Any) -> str:
 
 
 async def test_killing_the_worker_in_mid_stream_breaks_nothing_and_the_next_worker_owns_the_process(
-    worker: FleetWorker, weights: Path
+    worker: SingleWorker, weights: Path
 ) -> None:
     start = {"model": str(weights), "model_name": "smollm2", "context": 2048, "options": {"threads": "1"}}
     wanted = {"backend": "llama-cpp", "model_id": "smollm2", "corral": {"start": start}}

@@ -12,8 +12,8 @@ from corral.core.errors import Unavailable
 from corral.system.file_upload import upload
 from corral.system.local_files import HashBook, LocalFile, list_files
 from corral.system.worker_files import FileServer
-from harness.cuts import CuttingProxy
 from harness.file_server import RunningFileServer
+from harness.network_cuts import CuttingProxy
 
 SIZE = 9_000_000
 CUT_AFTER = 1_000_000

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.worker.processes.records import read_start_ticks
-from harness.fleet_worker import Commander
+from harness.single_worker import Commander
 from harness.waiting import wait_until_async
 
 START = {"start": {"model": "/weights"}}

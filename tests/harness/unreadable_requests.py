@@ -1,6 +1,6 @@
 """Requests that nobody can read."""
 
-GARBAGE = (
+UNREADABLE = (
     b"",
     b"null",
     b"[]",

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from harness.herd import ADMIN_KEY, Herd, ask
+from harness.cluster import ADMIN_KEY, Cluster, ask
 from harness.programs import Admin, clean_environment, run_cli
 from harness.tiny_model import Shelf
 from harness.traffic import post_chat
@@ -15,18 +15,18 @@ async def crowd(urls: list[str], model: str, count: int) -> list[int]:
     return [posted.status for posted in await asyncio.gather(*asked)]
 
 
-def test_a_hundred_requests_at_three_frontends_make_one_load(herd: Herd, shelf: Shelf) -> None:
+def test_a_hundred_requests_at_three_frontends_make_one_load(cluster: Cluster, shelf: Shelf) -> None:
     """F-41."""
-    admins = [herd.start_frontend(name) for name in ("a", "b", "c")]
-    herd.start_worker("w1", "--max-replicas-per-model", "4", bare=True)
-    herd.start_worker("w2", "--max-replicas-per-model", "4", bare=True)
+    admins = [cluster.start_frontend(name) for name in ("a", "b", "c")]
+    cluster.start_worker("w1", "--max-replicas-per-model", "4", bare=True)
+    cluster.start_worker("w2", "--max-replicas-per-model", "4", bare=True)
     assert admins[0].call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
     for admin in admins:
         wait_until(lambda: admin.call("GET", "/v1/models").json()["data"], what="every frontend knows the model")  # noqa: B023
     statuses = asyncio.run(crowd([admin.url for admin in admins], "tiny", 100))
     assert statuses == [200] * 100
-    assert len(herd.replicas("tiny")) == 1
-    logs = "".join((herd.directory / f"{name}.log").read_text() for name in ("w1", "w2"))
+    assert len(cluster.replicas("tiny")) == 1
+    logs = "".join((cluster.directory / f"{name}.log").read_text() for name in ("w1", "w2"))
     assert (logs.count("artifact.installed"), logs.count("process.launched")) == (1, 1)
     told_of_at_another_frontend(admins[0], admins[1])
 
@@ -42,23 +42,23 @@ def told_of_at_another_frontend(asked: Admin, other: Admin) -> None:
     assert other.call("GET", "/api/why/requests/gone-1").status == 404
 
 
-def test_a_load_outlives_the_frontend_that_began_it(herd: Herd, shelf: Shelf) -> None:
-    first = herd.start_frontend("a")
-    second = herd.start_frontend("b")
-    herd.start_worker("w1", frontend="b", bare=True)
+def test_a_load_outlives_the_frontend_that_began_it(cluster: Cluster, shelf: Shelf) -> None:
+    first = cluster.start_frontend("a")
+    second = cluster.start_frontend("b")
+    cluster.start_worker("w1", frontend="b", bare=True)
     assert first.call("POST", "/api/models", body={"config": shelf.config("tiny")}).status == 201
     assert first.call("POST", "/api/models/tiny/load").status == 202
-    wait_until(lambda: herd.replicas("tiny", "b"), what="it has its place", within_s=30)
-    herd.frontends["a"].kill()
-    wait_until(lambda: herd.ready("tiny", "b"), what="another frontend finishes it", within_s=60)
+    wait_until(lambda: cluster.replicas("tiny", "b"), what="it has its place", within_s=30)
+    cluster.frontends["a"].kill()
+    wait_until(lambda: cluster.ready("tiny", "b"), what="another frontend finishes it", within_s=60)
     assert ask(second, "tiny").status == 200
-    assert len(herd.replicas("tiny", "b")) == 1
+    assert len(cluster.replicas("tiny", "b")) == 1
 
 
-def test_what_cannot_be_satisfied_is_said_once_and_wakes_on_new_capacity(herd: Herd, shelf: Shelf) -> None:
+def test_what_cannot_be_satisfied_is_said_once_and_wakes_on_new_capacity(cluster: Cluster, shelf: Shelf) -> None:
     """F-45."""
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny")}).status == 201
     wanted = {"model_name": "tiny", "min_replicas": 2, "node_selector": {"room": "b"}}
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
@@ -68,27 +68,27 @@ def test_what_cannot_be_satisfied_is_said_once_and_wakes_on_new_capacity(herd: H
         return reason
 
     assert "label room is not set" in wait_until(unsatisfiable, what="the reason is shown")
-    before = (herd.directory / "a.log").read_text().count("load.waits")
+    before = (cluster.directory / "a.log").read_text().count("load.waits")
     time.sleep(1.5)  # a cool-down in which nothing may be tried over and over
-    assert (herd.directory / "a.log").read_text().count("load.waits") - before <= 2
+    assert (cluster.directory / "a.log").read_text().count("load.waits") - before <= 2
     began = time.monotonic()
-    herd.start_worker("w2", "--labels", "room=b", "--max-replicas-per-model", "2")
-    herd.wait_for_ready("tiny", 2)
+    cluster.start_worker("w2", "--labels", "room=b", "--max-replicas-per-model", "2")
+    cluster.wait_for_ready("tiny", 2)
     print(f"satisfied {time.monotonic() - began:.1f} s after the new machine was started")
     assert unsatisfiable() is None
 
 
-def test_one_on_every_matching_node(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend()
+def test_one_on_every_matching_node(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend()
     for name in ("w1", "w2"):
-        herd.start_worker(name, "--max-replicas-per-model", "3")
+        cluster.start_worker(name, "--max-replicas-per-model", "3")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny")}).status == 201
     wanted = {"model_name": "tiny", "spread_all": True}
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).json()["spread_all"] is True
-    rows = herd.wait_for_ready("tiny", 2)
+    rows = cluster.wait_for_ready("tiny", 2)
     assert len({row["node_id"] for row in rows}) == 2
     taken = shelf.gets
-    herd.start_worker("w3")
-    rows = herd.wait_for_ready("tiny", 3)
+    cluster.start_worker("w3")
+    rows = cluster.wait_for_ready("tiny", 3)
     assert len({row["node_id"] for row in rows}) == 3
     assert shelf.gets == taken, "the weights came from a machine that had them"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from harness.cluster import ADMIN_KEY, Cluster, Haste, ask
 from harness.databases import BOTH
 from harness.gated_files import GatedFiles
-from harness.herd import ADMIN_KEY, Haste, Herd, ask
 from harness.localai_backend import write_localai_backend
 from harness.nats import Nats
 from harness.programs import Admin, Answer, clean_environment
@@ -52,9 +52,9 @@ READ = {
 
 
 @pytest.fixture(params=BOTH)
-def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
     store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Herd(tmp_path, nats, store)
+    running = Cluster(tmp_path, nats, store)
     running.start_frontend()
     write_localai_backend(tmp_path / "system" / "echo")
     running.start_worker("w1", "--system-backends-dir", str(tmp_path / "system"))
@@ -94,10 +94,10 @@ def load_status(admin: Admin, model: str) -> dict[str, Any]:
     return found
 
 
-def test_companions_are_sent_and_their_backend_reads_them_all(herd: Herd) -> None:
-    admin = herd.admin()
-    put(herd.directory / "a" / "models", FILES)
-    go_on = herd.gates / "go-on"
+def test_companions_are_sent_and_their_backend_reads_them_all(cluster: Cluster) -> None:
+    admin = cluster.admin()
+    put(cluster.directory / "a" / "models", FILES)
+    go_on = cluster.gates / "go-on"
     add(admin, CONFIG % f", 'until:{go_on}'")
     assert admin.call("POST", "/api/models/horse/load").status == 202
     wait_until(
@@ -112,14 +112,14 @@ def test_companions_are_sent_and_their_backend_reads_them_all(herd: Herd) -> Non
     go_on.touch()
     assert files_of(ask(admin, "horse", **question("files?"))) == READ
     assert admin.call("DELETE", "/api/models/horse").status == 200
-    models = herd.directory / "w1" / "models"
+    models = cluster.directory / "w1" / "models"
     wait_until(
         lambda: not [path for path in models.rglob("*") if path.is_file()], what="all of them are deleted", within_s=60
     )
 
 
-def test_companions_are_fetched_by_the_worker_one_after_another_and_that_is_told(herd: Herd) -> None:
-    admin = herd.admin()
+def test_companions_are_fetched_by_the_worker_one_after_another_and_that_is_told(cluster: Cluster) -> None:
+    admin = cluster.admin()
     web = GatedFiles({name.rpartition("/")[2]: data * 1000 for name, data in FILES.items()})
     try:
         listed = ", ".join(web.download(name, name.rpartition("/")[2]) for name in FILES)
@@ -161,8 +161,8 @@ def test_companions_are_fetched_by_the_worker_one_after_another_and_that_is_told
 NAMESAKES = {"here/model.bin": b"one's", "there/model.bin": b"the other's", "again/model.bin": b"an adapter's"}
 
 
-def test_namesakes_from_different_addresses_are_never_taken_for_one_another(herd: Herd) -> None:
-    admin = herd.admin()
+def test_namesakes_from_different_addresses_are_never_taken_for_one_another(cluster: Cluster) -> None:
+    admin = cluster.admin()
     web = GatedFiles(NAMESAKES)
     web.let_go()
     try:
@@ -177,9 +177,9 @@ def test_namesakes_from_different_addresses_are_never_taken_for_one_another(herd
         web.stop()
 
 
-def test_a_download_is_not_replaced_by_a_namesake_on_the_frontend(herd: Herd) -> None:
-    admin = herd.admin()
-    put(herd.directory / "a" / "models", {"horse/model.gguf": b"another model's"})
+def test_a_download_is_not_replaced_by_a_namesake_on_the_frontend(cluster: Cluster) -> None:
+    admin = cluster.admin()
+    put(cluster.directory / "a" / "models", {"horse/model.gguf": b"another model's"})
     web = GatedFiles({"model.gguf": b"the weights"})
     web.let_go()
     try:
@@ -203,14 +203,14 @@ def tree_of(answer: Answer) -> dict[str, str]:
     return {name: text for name, text in files_of(answer)["ModelFile"].items() if not name.endswith(".sha256")}
 
 
-def test_a_directory_is_sent_whole_and_what_is_lost_of_it_is_sent_again(herd: Herd) -> None:
-    admin = herd.admin()
-    put(herd.directory / "a" / "models", {**TREE, "pony/vocab.sha256": b"a note of another file server's"})
+def test_a_directory_is_sent_whole_and_what_is_lost_of_it_is_sent_again(cluster: Cluster) -> None:
+    admin = cluster.admin()
+    put(cluster.directory / "a" / "models", {**TREE, "pony/vocab.sha256": b"a note of another file server's"})
     add(admin, PONY)
     assert tree_of(ask(admin, "pony", **question("files?"))) == READ_TREE
     assert admin.call("POST", "/api/models/pony/unload").status == 200
-    wait_until(lambda: not herd.replicas("pony"), what="it is gone")
-    models = herd.directory / "w1" / "models"
+    wait_until(lambda: not cluster.replicas("pony"), what="it is gone")
+    models = cluster.directory / "w1" / "models"
     assert len((models / "pony" / "vocab.sha256").read_text()) == 64
     kept = (models / "pony" / "config.json").stat().st_ino
     (models / "pony" / "shards" / "2.bin").unlink()
@@ -220,8 +220,8 @@ def test_a_directory_is_sent_whole_and_what_is_lost_of_it_is_sent_again(herd: He
     wait_until(lambda: not (models / "pony").exists(), what="the directory is deleted", within_s=60)
 
 
-def test_a_directory_whose_files_the_worker_fetches_is_a_model_too(herd: Herd) -> None:
-    admin = herd.admin()
+def test_a_directory_whose_files_the_worker_fetches_is_a_model_too(cluster: Cluster) -> None:
+    admin = cluster.admin()
     web = GatedFiles({name: data for name, data in TREE.items() if data})
     web.let_go()
     try:
@@ -233,28 +233,30 @@ def test_a_directory_whose_files_the_worker_fetches_is_a_model_too(herd: Herd) -
         web.stop()
 
 
-def test_files_that_two_models_use_stay_until_both_are_deleted(herd: Herd) -> None:
-    admin = herd.admin()
-    put(herd.directory / "a" / "models", {**FILES, **TREE})
+def test_files_that_two_models_use_stay_until_both_are_deleted(cluster: Cluster) -> None:
+    admin = cluster.admin()
+    put(cluster.directory / "a" / "models", {**FILES, **TREE})
     add(admin, CONFIG % "")
     add(admin, (CONFIG % "").replace("name: horse", "name: foal"))
     for model in ("horse", "foal"):
         assert files_of(ask(admin, model, **question("files?"))) == READ
-    models = herd.directory / "w1" / "models"
+    models = cluster.directory / "w1" / "models"
     assert admin.call("DELETE", "/api/models/horse").status == 200
-    wait_until(lambda: not herd.replicas("horse"), what="it is gone", within_s=60)
+    wait_until(lambda: not cluster.replicas("horse"), what="it is gone", within_s=60)
     wait_until(
-        lambda: herd.read_sql("SELECT model FROM staged_models") == [("foal",)], what="the delete is done", within_s=60
+        lambda: cluster.read_sql("SELECT model FROM staged_models") == [("foal",)],
+        what="the delete is done",
+        within_s=60,
     )
     assert all((models / name).read_bytes() == data for name, data in FILES.items())
     assert admin.call("DELETE", "/api/models/foal").status == 200
     wait_until(lambda: not (models / "vae.safetensors").exists(), what="nobody uses it any more", within_s=60)
 
 
-def test_a_file_that_the_node_refuses_fails_the_load_with_the_cause(herd: Herd) -> None:
-    admin = herd.admin()
-    put(herd.directory / "a" / "models", TREE)
-    put(herd.directory / "w1" / "models", {"pony": b"a file where a directory has to be"})
+def test_a_file_that_the_node_refuses_fails_the_load_with_the_cause(cluster: Cluster) -> None:
+    admin = cluster.admin()
+    put(cluster.directory / "a" / "models", TREE)
+    put(cluster.directory / "w1" / "models", {"pony": b"a file where a directory has to be"})
     add(admin, PONY.replace("model: pony", "model: pony/shards/1.bin"))
     answer, haste = ask(admin, "pony", **question("files?")), Haste()
     assert answer.status == 503

@@ -20,7 +20,7 @@ from harness.registrar import NODE, TOKEN, Registrar
 from harness.waiting import is_listening, wait_until, wait_until_async
 
 
-class FleetWorker:
+class SingleWorker:
     def __init__(
         self,
         directory: Path,

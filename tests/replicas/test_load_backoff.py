@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from harness.cluster import ADMIN_KEY, Cluster, ask
 from harness.databases import BOTH
-from harness.echo_herd import add_echo_models, repair_echo_worker, start_echo_worker
+from harness.echo_cluster import add_echo_models, repair_echo_worker, start_echo_worker
 from harness.gated_files import GatedFiles
-from harness.herd import ADMIN_KEY, Herd, ask
 from harness.nats import Nats
 from harness.programs import Admin, clean_environment, run_cli
 from harness.waiting import wait_until
 
 
 @pytest.fixture(params=BOTH)
-def herd(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Herd]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
     store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Herd(tmp_path, nats, store)
+    running = Cluster(tmp_path, nats, store)
     yield running
     running.stop()
 
@@ -27,12 +27,12 @@ def cli(admin: Admin, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rests(herd: Herd) -> None:
-    admin = herd.start_frontend()
-    start_echo_worker(herd, "good")
+def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rests(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
+    start_echo_worker(cluster, "good")
     add_echo_models(admin, "first", "horse")
     assert ask(admin, "first").status == 200, "so that the other one, idle, is the better place"
-    start_echo_worker(herd, "bad", dies=True)
+    start_echo_worker(cluster, "bad", dies=True)
     answer = ask(admin, "horse")
     assert answer.status == 200, answer.body
     why = admin.call("GET", "/api/why/models/horse").json()
@@ -43,16 +43,16 @@ def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rest
     [bad] = [one for one in second["candidates"] if one["node"] == "bad"]
     assert bad["reason"].startswith("loading failed here; next attempt after"), bad
     assert "Failed on bad, cooling down until" in cli(admin, "why", "model", "horse")
-    assert (herd.directory / "a.log").read_text().count("load.failed_here") == 1
+    assert (cluster.directory / "a.log").read_text().count("load.failed_here") == 1
 
 
-@pytest.mark.parametrize("herd", ["sqlite"], indirect=True)
-def test_a_download_that_one_machine_cannot_make_is_made_by_another(herd: Herd) -> None:
-    admin = herd.start_frontend()
-    start_echo_worker(herd, "good")
+@pytest.mark.parametrize("cluster", ["sqlite"], indirect=True)
+def test_a_download_that_one_machine_cannot_make_is_made_by_another(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
+    start_echo_worker(cluster, "good")
     add_echo_models(admin, "first")
     assert ask(admin, "first").status == 200, "so that the other one, idle, is the better place"
-    start_echo_worker(herd, "bad", "--trusted-hosts", "nowhere.example")
+    start_echo_worker(cluster, "bad", "--trusted-hosts", "nowhere.example")
     web = GatedFiles({"weights": b"the weights"})
     web.let_go("weights")
     try:
@@ -66,35 +66,35 @@ def test_a_download_that_one_machine_cannot_make_is_made_by_another(herd: Herd) 
     assert setback["error"].startswith("bad could not get the weights of horse: 127.0.0.1 is this machine")
 
 
-def test_when_every_machine_failed_the_waiters_get_the_causes_and_nothing_is_tried_in_haste(herd: Herd) -> None:
-    admin = herd.start_frontend()
+def test_when_every_machine_failed_the_waiters_get_the_causes_and_nothing_is_tried_in_haste(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
     for name in ("bad", "worse"):
-        start_echo_worker(herd, name, dies=True)
+        start_echo_worker(cluster, name, dies=True)
     add_echo_models(admin, "horse")
     answer = ask(admin, "horse")
     assert answer.status == 503, answer.body
     for name in ("bad", "worse"):
         assert f"{name} could not start horse" in answer.message
     assert ask(admin, "horse").status == 503
-    assert (herd.directory / "a.log").read_text().count("load.failed_here") == 2, "each was tried once"
+    assert (cluster.directory / "a.log").read_text().count("load.failed_here") == 2, "each was tried once"
     assert "worse cannot take horse: loading failed here" in cli(admin, "models", "load", "horse", "--node", "worse")
-    assert (herd.directory / "a.log").read_text().count("load.failed_here") == 3, "it was wanted once more there"
-    repair_echo_worker(herd, "bad")
+    assert (cluster.directory / "a.log").read_text().count("load.failed_here") == 3, "it was wanted once more there"
+    repair_echo_worker(cluster, "bad")
     assert "horse: loaded" in cli(admin, "models", "load", "horse"), "it does not have to wait"
 
 
-def test_a_machine_that_joins_takes_what_the_others_failed(herd: Herd) -> None:
-    admin = herd.start_frontend()
-    start_echo_worker(herd, "bad", dies=True)
+def test_a_machine_that_joins_takes_what_the_others_failed(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
+    start_echo_worker(cluster, "bad", dies=True)
     add_echo_models(admin, "horse")
     assert ask(admin, "horse").status == 503
-    start_echo_worker(herd, "good")
+    start_echo_worker(cluster, "good")
     wait_until(lambda: ask(admin, "horse").status == 200, what="a machine that has not failed it serves it")
 
 
-def test_the_listing_says_why_fewer_run_than_are_wanted(herd: Herd) -> None:
-    admin = herd.start_frontend()
-    start_echo_worker(herd, "good")
+def test_the_listing_says_why_fewer_run_than_are_wanted(cluster: Cluster) -> None:
+    admin = cluster.start_frontend()
+    start_echo_worker(cluster, "good")
     add_echo_models(admin, "horse")
     assert ask(admin, "horse").status == 200
     scheduling = {"model_name": "horse", "min_replicas": 2, "max_replicas": 2}
@@ -105,6 +105,6 @@ def test_the_listing_says_why_fewer_run_than_are_wanted(herd: Herd) -> None:
 
     wait_until(lambda: "good: already runs 1 replica of this model" in note(), what="it waits for a place", within_s=20)
     assert "(next attempt at " in note()
-    start_echo_worker(herd, "bad", dies=True)
+    start_echo_worker(cluster, "bad", dies=True)
     wait_until(lambda: "bad could not start horse" in note(), what="it backs off", within_s=40)
     wait_until(lambda: "(next attempt at " in note(), what="it is told until when")

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from harness.herd import Herd, ask
+from harness.cluster import Cluster, ask
 from harness.programs import Admin
 from harness.proxy import Proxy, ProxyThread
 from harness.tiny_model import Shelf
@@ -17,59 +17,59 @@ def add_model(admin: Admin, shelf: Shelf) -> None:
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
 
 
-def wait_until_moved(herd: Herd, node_id: str) -> None:
-    wait_until(lambda: [row["node_id"] for row in herd.ready("tiny")] == [node_id], what="replaced", within_s=60)
+def wait_until_moved(cluster: Cluster, node_id: str) -> None:
+    wait_until(lambda: [row["node_id"] for row in cluster.ready("tiny")] == [node_id], what="replaced", within_s=60)
 
 
-def test_a_paused_worker_is_told_at_once_what_it_lost_and_can_get_it_again(herd: Herd, shelf: Shelf) -> None:
+def test_a_paused_worker_is_told_at_once_what_it_lost_and_can_get_it_again(cluster: Cluster, shelf: Shelf) -> None:
     """F-08, with short limits."""
-    admin = herd.start_frontend()
-    herd.start_worker("w1")
+    admin = cluster.start_frontend()
+    cluster.start_worker("w1")
     add_model(admin, shelf)
-    herd.wait_for_ready("tiny", 1)
-    herd.start_worker("w2")
+    cluster.wait_for_ready("tiny", 1)
+    cluster.start_worker("w2")
     nodes = admin.nodes()
-    os.kill(herd.workers["w1"].pid, signal.SIGSTOP)
-    wait_until_moved(herd, nodes["w2"]["id"])
-    assert herd.processes("w1"), "paused is the worker, not what it runs"
-    os.kill(herd.workers["w1"].pid, signal.SIGCONT)
+    os.kill(cluster.workers["w1"].pid, signal.SIGSTOP)
+    wait_until_moved(cluster, nodes["w2"]["id"])
+    assert cluster.processes("w1"), "paused is the worker, not what it runs"
+    os.kill(cluster.workers["w1"].pid, signal.SIGCONT)
     began_s = time.monotonic()
-    wait_until(lambda: not herd.processes("w1"), what="the process that was given away is ended", within_s=15)
+    wait_until(lambda: not cluster.processes("w1"), what="the process that was given away is ended", within_s=15)
     print(f"ended {time.monotonic() - began_s:.1f} s after the worker went on")
     admin.wait_for_status("w1", "healthy")
     assert ask(admin, "tiny").status == 200
 
     # The same process key on the same node: words about the first must not end the second.
-    herd.workers["w2"].kill()
-    wait_until_moved(herd, nodes["w1"]["id"])
-    [again] = herd.wait_for_ready("tiny", 1)
+    cluster.workers["w2"].kill()
+    wait_until_moved(cluster, nodes["w1"]["id"])
+    [again] = cluster.wait_for_ready("tiny", 1)
     seen_s = time.monotonic()
     wait_until(lambda: time.monotonic() - seen_s > 2, what="several heartbeats were answered")
-    assert [row["id"] for row in herd.ready("tiny")] == [again["id"]]
-    assert herd.processes("w1")
+    assert [row["id"] for row in cluster.ready("tiny")] == [again["id"]]
+    assert cluster.processes("w1")
     assert ask(admin, "tiny").status == 200
 
 
 def test_a_worker_that_is_cut_off_ends_by_its_own_clock_what_runs_elsewhere(
-    herd: Herd, shelf: Shelf, lines: dict[str, ProxyThread]
+    cluster: Cluster, shelf: Shelf, lines: dict[str, ProxyThread]
 ) -> None:
     through = f"http://127.0.0.1:{lines['http'].port}"
     # Workers are told of every frontend's public address: with this one there is no way round the line.
-    admin = herd.start_frontend("a", "--disconnect-grace", "8", "--public-url", through)
-    herd.start_worker("w1", "--join", through, "--bus", f"nats://127.0.0.1:{lines['bus'].port}")
+    admin = cluster.start_frontend("a", "--disconnect-grace", "8", "--public-url", through)
+    cluster.start_worker("w1", "--join", through, "--bus", f"nats://127.0.0.1:{lines['bus'].port}")
     add_model(admin, shelf)
-    herd.wait_for_ready("tiny", 1)
-    herd.start_worker("w2")
+    cluster.wait_for_ready("tiny", 1)
+    cluster.start_worker("w2")
     w2 = admin.nodes()["w2"]["id"]
-    leases = herd.directory / "w1" / "leases.json"
+    leases = cluster.directory / "w1" / "leases.json"
     wait_until(lambda: leases.exists() and b"tiny#0" in leases.read_bytes(), what="it holds a lease")
 
     for line in lines.values():
         line.do(Proxy.refuse)
     began_s = time.monotonic()
-    wait_until_moved(herd, w2)
-    assert herd.processes("w1"), "it serves until its lease is over"
-    wait_until(lambda: not herd.processes("w1"), what="its lease is over", within_s=30)
+    wait_until_moved(cluster, w2)
+    assert cluster.processes("w1"), "it serves until its lease is over"
+    wait_until(lambda: not cluster.processes("w1"), what="its lease is over", within_s=30)
     took_s = time.monotonic() - began_s
     print(f"ended {took_s:.1f} s after it was cut off")
     assert took_s > 6
@@ -78,16 +78,16 @@ def test_a_worker_that_is_cut_off_ends_by_its_own_clock_what_runs_elsewhere(
     for line in lines.values():
         line.do(Proxy.mend)
     admin.wait_for_status("w1", "healthy")
-    assert [row["node_id"] for row in herd.ready("tiny")] == [w2]
+    assert [row["node_id"] for row in cluster.ready("tiny")] == [w2]
 
 
-def test_a_process_that_no_row_wants_is_ended(herd: Herd, shelf: Shelf) -> None:
-    admin = herd.start_frontend("a", "--orphan-grace", "2")
-    herd.start_worker("w1")
+def test_a_process_that_no_row_wants_is_ended(cluster: Cluster, shelf: Shelf) -> None:
+    admin = cluster.start_frontend("a", "--orphan-grace", "2")
+    cluster.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny")}).status == 201
     assert ask(admin, "tiny").status == 200
-    assert herd.processes("w1")
-    herd.run_sql("DELETE FROM replicas")
+    assert cluster.processes("w1")
+    cluster.run_sql("DELETE FROM replicas")
     began_s = time.monotonic()
-    wait_until(lambda: not herd.processes("w1"), what="the process that nobody wants is ended", within_s=60)
+    wait_until(lambda: not cluster.processes("w1"), what="the process that nobody wants is ended", within_s=60)
     print(f"ended {time.monotonic() - began_s:.1f} s after its row was gone")

@@ -13,8 +13,8 @@ import pytest
 from bus.conftest import Connect, connect
 from corral.bus.client import Bus, BusMessage
 from corral.controller.loads.localai import EXPIRES_S, RemoteStaging
+from harness.cluster import Cluster
 from harness.gated_files import GatedFiles
-from harness.herd import Herd
 from harness.localai_backend import write_localai_backend
 from harness.nats import Nats
 from harness.waiting import wait_until
@@ -31,9 +31,9 @@ STATUS = {
 
 
 @pytest.fixture
-async def herd(tmp_path: Path, nats: Nats) -> AsyncIterator[Herd]:
+async def cluster(tmp_path: Path, nats: Nats) -> AsyncIterator[Cluster]:
     """On one database: what is told here is not in it."""
-    running = Herd(tmp_path, nats)
+    running = Cluster(tmp_path, nats)
     write_localai_backend(tmp_path / "system" / "echo")
     await asyncio.to_thread(running.start_frontend)
     yield running
@@ -49,7 +49,7 @@ class Heard:
         self.messages.append(json.loads(message.data))
 
 
-async def test_what_a_frontend_stages_is_told_as_localai_tells_it(herd: Herd, connect: Connect) -> None:
+async def test_what_a_frontend_stages_is_told_as_localai_tells_it(cluster: Cluster, connect: Connect) -> None:
     bus, heard = await connect("other"), Heard()
     await bus.serve("staging.*.progress", heard.take, concurrency=1)
     web = GatedFiles({"model.gguf": b"w" * 4000, "eyes.gguf": b"e" * 1000})
@@ -57,8 +57,8 @@ async def test_what_a_frontend_stages_is_told_as_localai_tells_it(herd: Herd, co
     listed = ", ".join(web.download(filename, name) for filename, name in names.items())
 
     def load() -> None:
-        admin = herd.admin()
-        herd.start_worker("w1", "--system-backends-dir", str(herd.directory / "system"))
+        admin = cluster.admin()
+        cluster.start_worker("w1", "--system-backends-dir", str(cluster.directory / "system"))
         text = f"name: {MODEL}\nbackend: echo\nparameters: {{model: horse/model.gguf}}\nmmproj: horse/eyes.gguf\n"
         added = admin.call("POST", "/api/models", body={"config": f"{text}download_files: [{listed}]\n"})
         assert added.status == 201, added.body
@@ -96,8 +96,8 @@ async def publish(bus: Bus, **fields: Any) -> None:
     await bus.publish(SUBJECT, json.dumps({"model_id": MODEL, **fields}).encode())
 
 
-async def test_what_another_frontend_stages_is_shown_until_it_is_done(herd: Herd, connect: Connect) -> None:
-    bus, admin = await connect("other"), herd.admin()
+async def test_what_another_frontend_stages_is_shown_until_it_is_done(cluster: Cluster, connect: Connect) -> None:
+    bus, admin = await connect("other"), cluster.admin()
 
     def status() -> Any:
         answer = admin.call("GET", "/api/models/big%20horse.1/load-status")

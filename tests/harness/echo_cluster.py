@@ -1,24 +1,24 @@
-"""A herd whose workers have LocalAI's kind of backend, which is there in a moment."""
+"""A cluster whose workers have LocalAI's kind of backend, which is there in a moment."""
 
-from harness.herd import Herd
+from harness.cluster import Cluster
 from harness.localai_backend import write_localai_backend
 from harness.programs import Admin
 
 CONFIG = "name: {name}\nbackend: echo\ntemplate: {{use_tokenizer_template: true}}\n"
 
 
-def start_echo_worker(herd: Herd, name: str, *flags: str, dies: bool = False) -> None:
+def start_echo_worker(cluster: Cluster, name: str, *flags: str, dies: bool = False) -> None:
     """One that `dies` has a backend whose every process ends as soon as it was started."""
-    backends = herd.directory / f"{name}-system"
+    backends = cluster.directory / f"{name}-system"
     write_localai_backend(backends / "echo")
     if dies:
         run = backends / "echo" / "run.sh"
         run.write_text("#!/bin/sh\necho 'no such device' >&2\nexit 3\n")
-    herd.start_worker(name, "--system-backends-dir", str(backends), "--backend-restarts", "0", *flags)
+    cluster.start_worker(name, "--system-backends-dir", str(backends), "--backend-restarts", "0", *flags)
 
 
-def repair_echo_worker(herd: Herd, name: str) -> None:
-    write_localai_backend(herd.directory / f"{name}-system" / "echo")
+def repair_echo_worker(cluster: Cluster, name: str) -> None:
+    write_localai_backend(cluster.directory / f"{name}-system" / "echo")
 
 
 def add_echo_models(admin: Admin, *names: str, more: str = "") -> None:
