@@ -9,7 +9,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Register */
+        /**
+         * Register
+         * @description Registers a worker, which needs a registration token or the node's own key.
+         */
         post: operations["register_api_node_register_post"];
         delete?: never;
         options?: never;
@@ -26,7 +29,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Heartbeat */
+        /**
+         * Heartbeat
+         * @description Records a heartbeat and answers with the process leases of the node.
+         */
         post: operations["heartbeat_api_node__node_id__heartbeat_post"];
         delete?: never;
         options?: never;
@@ -43,7 +49,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Drain */
+        /**
+         * Drain
+         * @description Marks the node as draining because its worker stops.
+         */
         post: operations["drain_api_node__node_id__drain_post"];
         delete?: never;
         options?: never;
@@ -60,7 +69,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Resume */
+        /**
+         * Resume
+         * @description Ends a drain that the worker started.
+         */
         post: operations["resume_api_node__node_id__resume_post"];
         delete?: never;
         options?: never;
@@ -77,7 +89,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Deregister */
+        /**
+         * Deregister
+         * @description Marks the node as offline because its worker has stopped.
+         */
         post: operations["deregister_api_node__node_id__deregister_post"];
         delete?: never;
         options?: never;
@@ -95,7 +110,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Deregister */
+        /**
+         * Deregister
+         * @description Marks the node as offline because its worker has stopped.
+         */
         delete: operations["deregister_by_delete"];
         options?: never;
         head?: never;
@@ -111,7 +129,7 @@ export interface paths {
         };
         /**
          * Models
-         * @description Replicas there, each with its open requests on all frontends: a worker that stops waits for them.
+         * @description Lists the replicas of a node with their open requests on all frontends; a stopping worker waits for these.
          */
         get: operations["models_api_node__node_id__models_get"];
         put?: never;
@@ -129,10 +147,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List Scheduling */
+        /**
+         * List Scheduling
+         * @description Lists the scheduling of all models.
+         */
         get: operations["list_scheduling_api_nodes_scheduling_get"];
         put?: never;
-        /** Save Scheduling */
+        /**
+         * Save Scheduling
+         * @description Sets how many replicas a model has and on which nodes. The answer shows how many fit now.
+         */
         post: operations["save_scheduling_api_nodes_scheduling_post"];
         delete?: never;
         options?: never;
@@ -147,11 +171,17 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Scheduling */
+        /**
+         * Show Scheduling
+         * @description Shows the scheduling of a model.
+         */
         get: operations["show_scheduling_api_nodes_scheduling__model__get"];
         put?: never;
         post?: never;
-        /** Delete Scheduling */
+        /**
+         * Delete Scheduling
+         * @description Deletes the scheduling of a model, which is then loaded on demand.
+         */
         delete: operations["delete_scheduling_api_nodes_scheduling__model__delete"];
         options?: never;
         head?: never;
@@ -167,7 +197,7 @@ export interface paths {
         };
         /**
          * List Loaded
-         * @description What serves now, on healthy nodes.
+         * @description Lists the replicas that serve now, on healthy nodes.
          */
         get: operations["list_loaded_api_nodes_models_get"];
         put?: never;
@@ -185,7 +215,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List Replicas */
+        /**
+         * List Replicas
+         * @description Lists all replicas.
+         */
         get: operations["list_replicas_api_replicas_get"];
         put?: never;
         post?: never;
@@ -204,7 +237,7 @@ export interface paths {
         };
         /**
          * Summarise Replicas
-         * @description By model: how many replicas there are and are wanted, where they are, and what its loads wait for.
+         * @description Shows, by model, its replicas and their nodes, the desired number, and what its loads wait for.
          */
         get: operations["summarise_replicas_api_replicas_summary_get"];
         put?: never;
@@ -222,7 +255,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List On Node */
+        /**
+         * List On Node
+         * @description Lists the replicas of a node.
+         */
         get: operations["list_on_node_api_nodes__node_id__models_get"];
         put?: never;
         post?: never;
@@ -241,7 +277,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Unload On Node */
+        /**
+         * Unload On Node
+         * @description Stops the replicas of a model on a node.
+         */
         post: operations["unload_on_node_api_nodes__node_id__models_unload_post"];
         delete?: never;
         options?: never;
@@ -260,7 +299,7 @@ export interface paths {
         put?: never;
         /**
          * Delete On Node
-         * @description Its files too, when the process is gone.
+         * @description Unloads a model on a node, and deletes its files there after the process has ended.
          */
         post: operations["delete_on_node_api_nodes__node_id__models_delete_post"];
         delete?: never;
@@ -278,7 +317,7 @@ export interface paths {
         };
         /**
          * Show Fit
-         * @description Whether one more replica would find a place now, and if not, why.
+         * @description Shows whether one more replica fits on some node now, and if not, why.
          */
         get: operations["show_fit_api_models__name__fit_get"];
         put?: never;
@@ -298,7 +337,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Load Model */
+        /**
+         * Load Model
+         * @description Loads a model. Answers 200 when it is loaded, 202 while the load runs.
+         */
         post: operations["load_model_api_models__name__load_post"];
         delete?: never;
         options?: never;
@@ -315,7 +357,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Unload Model */
+        /**
+         * Unload Model
+         * @description Stops all replicas of a model and cancels its loads. Rejected while its scheduling keeps it running.
+         */
         post: operations["unload_model_api_models__name__unload_post"];
         delete?: never;
         options?: never;
@@ -330,7 +375,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Load Status */
+        /**
+         * Show Load Status
+         * @description Shows the progress of a model's load.
+         */
         get: operations["show_load_status_api_models__name__load_status_get"];
         put?: never;
         post?: never;
@@ -348,10 +396,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Why Model
-         * @description Decisions, newest first; loads that wait or failed, and where; what runs; what is wanted.
+         * Explain Model
+         * @description Shows the placement decisions of a model, its replicas, and its loads that wait or failed.
          */
-        get: operations["why_model_api_why_models__name__get"];
+        get: operations["explain_model_api_why_models__name__get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -367,8 +415,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Why Node */
-        get: operations["why_node_api_why_nodes__node_id__get"];
+        /**
+         * Explain Node
+         * @description Shows the replicas of a node, and the verdict on it in the latest placement decisions.
+         */
+        get: operations["explain_node_api_why_nodes__node_id__get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -385,10 +436,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Why Request
-         * @description By the `x-request-id` of its answer, at any frontend. What it waited for is told with the decision.
+         * Explain Request
+         * @description Shows how a request was routed, by the `x-request-id` of its answer; any frontend knows it. If it waited for
+         *     a load, the placement decision is included.
          */
-        get: operations["why_request_api_why_requests__request_id__get"];
+        get: operations["explain_request_api_why_requests__request_id__get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -406,7 +458,7 @@ export interface paths {
         };
         /**
          * List Logs
-         * @description The processes that wrote something: `model#replica`.
+         * @description Lists the processes that have a log, as `model#replica`.
          */
         get: operations["list_logs_api_nodes__node_id__backend_logs_get"];
         put?: never;
@@ -426,8 +478,9 @@ export interface paths {
         };
         /**
          * Follow Log
-         * @description Server-sent events: `{"type": "initial", "lines": [...]}`, then `{"type": "line", "line": {...}}` for each
-         *     line; one that the worker could not be asked ends with `{"type": "error", "message": ...}`.
+         * @description Follows a log as server-sent events: `{"type": "initial", "lines": [...]}`, then
+         *     `{"type": "line", "line": {...}}` for each line. If the worker cannot be reached, the stream ends with
+         *     `{"type": "error", "message": ...}`.
          */
         get: operations["follow_log_api_nodes__node_id__backend_logs__key__follow_get"];
         put?: never;
@@ -447,7 +500,7 @@ export interface paths {
         };
         /**
          * Read Log
-         * @description The last lines of one process, or of all replicas of a model.
+         * @description Shows the last lines of one process, or of all replicas of a model.
          */
         get: operations["read_log_api_nodes__node_id__backend_logs__key__get"];
         put?: never;
@@ -465,7 +518,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List Nodes */
+        /**
+         * List Nodes
+         * @description Lists all nodes.
+         */
         get: operations["list_nodes_api_nodes_get"];
         put?: never;
         post?: never;
@@ -482,11 +538,17 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Node */
+        /**
+         * Show Node
+         * @description Shows a node, by its id or name.
+         */
         get: operations["show_node_api_nodes__node_id__get"];
         put?: never;
         post?: never;
-        /** Remove Node */
+        /**
+         * Remove Node
+         * @description Removes a node and revokes its bus credentials.
+         */
         delete: operations["remove_node_api_nodes__node_id__delete"];
         options?: never;
         head?: never;
@@ -504,7 +566,7 @@ export interface paths {
         put?: never;
         /**
          * Approve Node
-         * @description A pending machine; or, with `claim`, another machine that replaces the one that has the name.
+         * @description Approves a pending node; with `claim`, another machine that replaces the one that has the name.
          */
         post: operations["approve_node_api_nodes__node_id__approve_post"];
         delete?: never;
@@ -524,7 +586,7 @@ export interface paths {
         put?: never;
         /**
          * Reject Claim
-         * @description A machine that claims to be this node and is not: it is told so; the node goes on as it is.
+         * @description Rejects a machine that claims the name of this node. The node itself is not changed.
          */
         post: operations["reject_claim_api_nodes__node_id__reject_post"];
         delete?: never;
@@ -542,7 +604,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Drain Node */
+        /**
+         * Drain Node
+         * @description Drains a node: it gets no new work, also after restarts.
+         */
         post: operations["drain_node_api_nodes__node_id__drain_post"];
         delete?: never;
         options?: never;
@@ -559,7 +624,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Resume Node */
+        /**
+         * Resume Node
+         * @description Resumes a drained node.
+         */
         post: operations["resume_node_api_nodes__node_id__resume_post"];
         delete?: never;
         options?: never;
@@ -574,15 +642,24 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Labels */
+        /**
+         * Show Labels
+         * @description Shows all labels of a node: detected ones, those of its worker, and those of administrators.
+         */
         get: operations["show_labels_api_nodes__node_id__labels_get"];
-        /** Replace Labels */
+        /**
+         * Replace Labels
+         * @description Replaces the labels that administrators have set.
+         */
         put: operations["replace_labels_api_nodes__node_id__labels_put"];
         post?: never;
         delete?: never;
         options?: never;
         head?: never;
-        /** Merge Labels */
+        /**
+         * Merge Labels
+         * @description Adds or changes labels, and keeps the others.
+         */
         patch: operations["merge_labels_api_nodes__node_id__labels_patch"];
         trace?: never;
     };
@@ -596,7 +673,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Delete Label */
+        /**
+         * Delete Label
+         * @description Deletes a label that an administrator has set.
+         */
         delete: operations["delete_label_api_nodes__node_id__labels__key__delete"];
         options?: never;
         head?: never;
@@ -611,10 +691,16 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Set Max Replicas */
+        /**
+         * Set Max Replicas
+         * @description Sets how many replicas of one model the node may run.
+         */
         put: operations["set_max_replicas_api_nodes__node_id__max_replicas_per_model_put"];
         post?: never;
-        /** Reset Max Replicas */
+        /**
+         * Reset Max Replicas
+         * @description Resets the limit to the one that the worker states.
+         */
         delete: operations["reset_max_replicas_api_nodes__node_id__max_replicas_per_model_delete"];
         options?: never;
         head?: never;
@@ -629,10 +715,16 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Set Vram Budget */
+        /**
+         * Set Vram Budget
+         * @description Sets how much memory models may use, as a size or a percentage.
+         */
         put: operations["set_vram_budget_api_nodes__node_id__vram_budget_put"];
         post?: never;
-        /** Reset Vram Budget */
+        /**
+         * Reset Vram Budget
+         * @description Resets the budget to the one that the worker states.
+         */
         delete: operations["reset_vram_budget_api_nodes__node_id__vram_budget_delete"];
         options?: never;
         head?: never;
@@ -646,10 +738,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List Keys */
+        /**
+         * List Keys
+         * @description Lists all API keys, including revoked ones.
+         */
         get: operations["list_keys_api_keys_get"];
         put?: never;
-        /** Create Key */
+        /**
+         * Create Key
+         * @description Creates an API key. Only this answer contains its secret.
+         */
         post: operations["create_key_api_keys_post"];
         delete?: never;
         options?: never;
@@ -667,7 +765,7 @@ export interface paths {
         get?: never;
         /**
          * Change Key Models
-         * @description Which models the key may use; `null` is all. In force on every frontend within five seconds.
+         * @description Sets the models that a key may use; `null` for all. Every frontend applies it within five seconds.
          */
         put: operations["change_key_models_api_keys__id_or_name__models_put"];
         post?: never;
@@ -689,8 +787,8 @@ export interface paths {
         post?: never;
         /**
          * Revoke Key
-         * @description Refused by this frontend from the answer on, by every other within five seconds; within a minute by one that
-         *     has lost the store and the message bus.
+         * @description Revokes a key. This frontend rejects it from the answer on, the others within five seconds, and one that has
+         *     lost the store and the message bus within a minute.
          */
         delete: operations["revoke_key_api_keys__id_or_name__delete"];
         options?: never;
@@ -707,13 +805,19 @@ export interface paths {
         };
         /**
          * Show Session
-         * @description Null where nobody is signed in, which a page may ask; a key that is sent and not known is refused.
+         * @description Shows the session; null when the browser is not signed in. An unknown key is rejected.
          */
         get: operations["show_session_api_session_get"];
         put?: never;
-        /** Sign In */
+        /**
+         * Sign In
+         * @description Exchanges an admin key for a session cookie.
+         */
         post: operations["sign_in_api_session_post"];
-        /** Sign Out */
+        /**
+         * Sign Out
+         * @description Ends the browser session.
+         */
         delete: operations["sign_out_api_session_delete"];
         options?: never;
         head?: never;
@@ -729,7 +833,8 @@ export interface paths {
         };
         /**
          * List Audit
-         * @description Newest first; `before` an id for the page after; `since` an age (`2h`) or a time.
+         * @description Lists audit entries, newest first. `before` is the id of the last entry of the previous page; `since` is an
+         *     age (`2h`) or a time.
          */
         get: operations["list_audit_api_audit_get"];
         put?: never;
@@ -749,8 +854,8 @@ export interface paths {
         };
         /**
          * List Usage
-         * @description Requests that were answered and their tokens, of the last `days` days; `by` may be repeated. Counts arrive
-         *     a few seconds late.
+         * @description Shows answered requests and their tokens of the last `days` days, grouped by `by`, which may be repeated.
+         *     Counts are a few seconds late.
          */
         get: operations["list_usage_api_usage_get"];
         put?: never;
@@ -770,8 +875,8 @@ export interface paths {
         };
         /**
          * Metrics
-         * @description Requests, times, tokens, queues and open requests by model and node, and how the nodes are, in Prometheus's
-         *     text form.
+         * @description Requests, durations, tokens, queues and open requests by model and node, and the states of the nodes, in
+         *     Prometheus's text format.
          */
         get: operations["metrics_metrics_get"];
         put?: never;
@@ -789,7 +894,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Status */
+        /**
+         * Show Status
+         * @description Shows the frontends, the store, the message bus and the number of nodes in each state.
+         */
         get: operations["show_status_api_status_get"];
         put?: never;
         post?: never;
@@ -806,7 +914,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Join Command */
+        /**
+         * Show Join Command
+         * @description Shows the command that adds a machine to the cluster.
+         */
         get: operations["show_join_command_api_join_command_get"];
         put?: never;
         post?: never;
@@ -825,7 +936,8 @@ export interface paths {
         };
         /**
          * Follow Events
-         * @description Server-sent events; resumes from the header Last-Event-ID. `kinds`: only these, separated by commas.
+         * @description Sends changes as server-sent events; resumes from the header Last-Event-ID. `kinds`: only these kinds,
+         *     separated by commas.
          */
         get: operations["follow_events_api_events_get"];
         put?: never;
@@ -845,7 +957,7 @@ export interface paths {
         };
         /**
          * Show Overview
-         * @description What all frontends together answered.
+         * @description Shows the requests that all frontends answered.
          */
         get: operations["show_overview_api_overview_get"];
         put?: never;
@@ -865,7 +977,7 @@ export interface paths {
         };
         /**
          * Show History
-         * @description What all frontends together answered with it, and the memory it had in use.
+         * @description Shows the requests that a node answered, for all frontends, and the memory it used.
          */
         get: operations["show_history_api_nodes__node_id__history_get"];
         put?: never;
@@ -885,7 +997,7 @@ export interface paths {
         };
         /**
          * List Operations
-         * @description What runs, and what failed and was not dismissed.
+         * @description Lists running operations, and failed ones that were not dismissed.
          */
         get: operations["list_operations_api_operations_get"];
         put?: never;
@@ -905,12 +1017,15 @@ export interface paths {
         };
         /**
          * List History
-         * @description The last fifty that ended, newest first.
+         * @description Lists the last fifty finished operations, newest first.
          */
         get: operations["list_history_api_operations_history_get"];
         put?: never;
         post?: never;
-        /** Clear History */
+        /**
+         * Clear History
+         * @description Deletes the finished operations from the history.
+         */
         delete: operations["clear_history_api_operations_history_delete"];
         options?: never;
         head?: never;
@@ -924,7 +1039,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Operation */
+        /**
+         * Show Operation
+         * @description Shows an operation with its progress on each node.
+         */
         get: operations["show_operation_api_operations__operation_id__get"];
         put?: never;
         post?: never;
@@ -945,7 +1063,7 @@ export interface paths {
         put?: never;
         /**
          * Retry Operation
-         * @description Failed nodes, or one of them, are tried again now, with all attempts before them.
+         * @description Retries the failed nodes, or one of them, now and with all attempts.
          */
         post: operations["retry_operation_api_operations__operation_id__retry_post"];
         delete?: never;
@@ -965,8 +1083,8 @@ export interface paths {
         put?: never;
         /**
          * Cancel Operation
-         * @description From any frontend; what workers have begun is stopped there. What they have downloaded so far is kept for at
-         *     least a day, and a retry continues from it.
+         * @description Cancels an operation on all nodes. Nodes that have started stop; completed nodes are not reverted. Partial
+         *     downloads are kept for at least a day, and a retry continues from them.
          */
         post: operations["cancel_operation_api_operations__operation_id__cancel_post"];
         delete?: never;
@@ -986,7 +1104,7 @@ export interface paths {
         put?: never;
         /**
          * Pause Operation
-         * @description As cancel; a retry within a day continues with what was downloaded so far.
+         * @description The same as cancel; a retry within a day continues the downloads.
          */
         post: operations["pause_operation_api_operations__operation_id__pause_post"];
         delete?: never;
@@ -1004,7 +1122,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Dismiss Operation */
+        /**
+         * Dismiss Operation
+         * @description Removes a failed operation from the list.
+         */
         post: operations["dismiss_operation_api_operations__operation_id__dismiss_post"];
         delete?: never;
         options?: never;
@@ -1021,7 +1142,7 @@ export interface paths {
         };
         /**
          * Show Backend Job
-         * @description As LocalAI's UI asks for it; there, a job nobody knows yet is one that waits.
+         * @description Shows a job in the shape of LocalAI's UI, which takes an unknown job for one that is queued.
          */
         get: operations["show_backend_job_api_backends_job__operation_id__get"];
         put?: never;
@@ -1039,7 +1160,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Job */
+        /**
+         * Show Job
+         * @description Shows the status of a job.
+         */
         get: operations["show_job_backends_jobs__operation_id__get"];
         put?: never;
         post?: never;
@@ -1056,7 +1180,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List Jobs */
+        /**
+         * List Jobs
+         * @description Lists the status of all open jobs by id.
+         */
         get: operations["list_jobs_backends_jobs_get"];
         put?: never;
         post?: never;
@@ -1066,7 +1193,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/backends/delete/{element}": {
+    "/api/backends/delete/{reference}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1077,29 +1204,31 @@ export interface paths {
         put?: never;
         /**
          * Delete
-         * @description It holds: no load brings the backend back. Answers which models that ends.
+         * @description Deletes a backend. The delete is declarative: no load installs the backend again. The answer lists the models
+         *     that stop.
          */
-        post: operations["delete_api_backends_delete__element__post"];
+        post: operations["delete_api_backends_delete__reference__post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/backends/uses/{element}": {
+    "/api/backends/{reference}/dependents": {
         parameters: {
             query?: never;
             header?: never;
             path?: never;
             cookie?: never;
         };
-        get?: never;
-        put?: never;
         /**
-         * Show Uses
-         * @description Changes nothing: which models use it, and how many of their replicas its deletion would stop.
+         * Show Dependents
+         * @description Lists the models that use a backend, and how many of their replicas its deletion would stop. `node` (id or
+         *     name) and `selector` (`key=value`) limit it to some nodes and may be repeated.
          */
-        post: operations["show_uses_api_backends_uses__element__post"];
+        get: operations["show_dependents_api_backends__reference__dependents_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1117,7 +1246,7 @@ export interface paths {
         put?: never;
         /**
          * Install External
-         * @description From a location outside the galleries.
+         * @description Installs a backend from a location outside the galleries.
          */
         post: operations["install_external_api_backends_install_external_post"];
         delete?: never;
@@ -1126,7 +1255,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/backends/install/{element}": {
+    "/api/backends/install/{reference}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1137,16 +1266,17 @@ export interface paths {
         put?: never;
         /**
          * Install
-         * @description By name, `name` or `gallery@name`: on every node that a build fits, now and for machines that come later.
+         * @description Installs a backend by its reference, `name` or `gallery@name`, on every node that a build of it supports,
+         *     and on such nodes that join later.
          */
-        post: operations["install_api_backends_install__element__post"];
+        post: operations["install_api_backends_install__reference__post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/backends/upgrade/{element}": {
+    "/api/backends/upgrade/{reference}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1157,16 +1287,16 @@ export interface paths {
         put?: never;
         /**
          * Upgrade
-         * @description To what the galleries offer now, on the nodes that have it.
+         * @description Upgrades a backend to the version the galleries offer now, on the nodes that have it.
          */
-        post: operations["upgrade_api_backends_upgrade__element__post"];
+        post: operations["upgrade_api_backends_upgrade__reference__post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/api/backends/{element}/rollback": {
+    "/api/backends/{reference}/rollback": {
         parameters: {
             query?: never;
             header?: never;
@@ -1177,9 +1307,10 @@ export interface paths {
         put?: never;
         /**
          * Rollback
-         * @description To the version before, which is still on the nodes' disks: nothing is fetched.
+         * @description Rolls a backend back to its previous version. That version is still on the nodes' disks, so nothing is
+         *     downloaded.
          */
-        post: operations["rollback_api_backends__element__rollback_post"];
+        post: operations["rollback_api_backends__reference__rollback_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1195,7 +1326,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Apply */
+        /**
+         * Apply
+         * @description Installs a backend. A build for certain hardware needs target nodes.
+         */
         post: operations["apply_backends_apply_post"];
         delete?: never;
         options?: never;
@@ -1203,7 +1337,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/backends/delete/{element}": {
+    "/backends/delete/{reference}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1212,15 +1346,18 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Apply Delete */
-        post: operations["apply_delete_backends_delete__element__post"];
+        /**
+         * Apply Delete
+         * @description Deletes a backend on every node.
+         */
+        post: operations["apply_delete_backends_delete__reference__post"];
         delete?: never;
         options?: never;
         head?: never;
         patch?: never;
         trace?: never;
     };
-    "/backends/upgrade/{element}": {
+    "/backends/upgrade/{reference}": {
         parameters: {
             query?: never;
             header?: never;
@@ -1229,8 +1366,31 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Apply Upgrade */
-        post: operations["apply_upgrade_backends_upgrade__element__post"];
+        /**
+         * Apply Upgrade
+         * @description Upgrades a backend on every node that has it.
+         */
+        post: operations["apply_upgrade_backends_upgrade__reference__post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/backends/system/delete/{reference}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Delete Everywhere
+         * @description Deletes a backend on every node and waits for the end.
+         */
+        post: operations["delete_everywhere_api_backends_system_delete__reference__post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1246,7 +1406,7 @@ export interface paths {
         };
         /**
          * List Upgrades
-         * @description By backend: what nodes have, and what the galleries offer.
+         * @description Lists, by backend, the version nodes have and the version the galleries offer.
          */
         get: operations["list_upgrades_api_backends_upgrades_get"];
         put?: never;
@@ -1268,8 +1428,8 @@ export interface paths {
         put?: never;
         /**
          * Check Upgrades
-         * @description Has galleries and registries asked anew, in the background; with `wait`, answers when they were, or after a
-         *     quarter of a minute.
+         * @description Refreshes galleries and registries in the background. With `wait` it answers when they are refreshed, or
+         *     after 15 seconds.
          */
         post: operations["check_upgrades_api_backends_upgrades_check_post"];
         delete?: never;
@@ -1287,7 +1447,7 @@ export interface paths {
         };
         /**
          * List Upgrades
-         * @description By backend: what nodes have, and what the galleries offer.
+         * @description Lists, by backend, the version nodes have and the version the galleries offer.
          */
         get: operations["list_upgrades_backends_upgrades_get"];
         put?: never;
@@ -1309,8 +1469,8 @@ export interface paths {
         put?: never;
         /**
          * Check Upgrades
-         * @description Has galleries and registries asked anew, in the background; with `wait`, answers when they were, or after a
-         *     quarter of a minute.
+         * @description Refreshes galleries and registries in the background. With `wait` it answers when they are refreshed, or
+         *     after 15 seconds.
          */
         post: operations["check_upgrades_backends_upgrades_check_post"];
         delete?: never;
@@ -1328,7 +1488,7 @@ export interface paths {
         };
         /**
          * List Unchecked
-         * @description By backend: nodes of which nobody can tell whether there is something newer, each with the reason.
+         * @description Lists, by backend, the nodes for which it is unknown whether a newer version exists, and why.
          */
         get: operations["list_unchecked_api_backends_upgrades_unchecked_get"];
         put?: never;
@@ -1350,8 +1510,7 @@ export interface paths {
         put?: never;
         /**
          * Upgrade All
-         * @description Everything that has an upgrade, but for nodes that were rolled back from it; answers the operation of each
-         *     backend, and why there is none of some (`refused`): they are frozen, or went meanwhile.
+         * @description Upgrades every backend that has a newer version, except on nodes that were rolled back from it.
          */
         post: operations["upgrade_all_api_backends_upgrades_apply_post"];
         delete?: never;
@@ -1369,7 +1528,7 @@ export interface paths {
         };
         /**
          * List Node Backends
-         * @description As the node last told; `[]` for one that runs no backends.
+         * @description Lists a node's backends as the node last reported them; empty for a node that runs no backends.
          */
         get: operations["list_node_backends_api_nodes__node_id__backends_get"];
         put?: never;
@@ -1389,7 +1548,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Install */
+        /**
+         * Install
+         * @description Installs a backend on one node, from a gallery or a location.
+         */
         post: operations["install_api_nodes__node_id__backends_install_post"];
         delete?: never;
         options?: never;
@@ -1406,7 +1568,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Upgrade */
+        /**
+         * Upgrade
+         * @description Upgrades a backend on one node.
+         */
         post: operations["upgrade_api_nodes__node_id__backends_upgrade_post"];
         delete?: never;
         options?: never;
@@ -1425,26 +1590,10 @@ export interface paths {
         put?: never;
         /**
          * Delete
-         * @description Waits for the end; 202 when the node is away and it has to be done later.
+         * @description Deletes a backend on a node and waits for the end. Answers 202 when the node is offline: the delete is then
+         *     carried out later.
          */
         post: operations["delete_api_nodes__node_id__backends_delete_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/backends/system/delete/{element}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Delete Everywhere */
-        post: operations["delete_everywhere_api_backends_system_delete__element__post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1460,7 +1609,7 @@ export interface paths {
         };
         /**
          * List Fleet Backends
-         * @description Every backend, and on which node it is in which version.
+         * @description Lists every backend with the nodes that have it or are to get it, and their versions.
          */
         get: operations["list_fleet_backends_api_fleet_backends_get"];
         put?: never;
@@ -1480,8 +1629,8 @@ export interface paths {
         };
         /**
          * List Policies
-         * @description What must be on, or off, every node a selector fits, now and for machines that come later; and the machines
-         *     on which something else was asked for since.
+         * @description Lists the policies: which backends must be installed, or must not, on every node that a selector matches,
+         *     also on nodes that join later; and the nodes that are exempt because something else was requested for them.
          */
         get: operations["list_policies_api_policies_get"];
         put?: never;
@@ -1504,12 +1653,15 @@ export interface paths {
         post?: never;
         /**
          * End Policy
-         * @description It holds no longer. Nothing is installed or deleted by this.
+         * @description Removes a policy. This installs and deletes nothing.
          */
         delete: operations["end_policy_api_policies__policy_id__delete"];
         options?: never;
         head?: never;
-        /** Change Policy */
+        /**
+         * Change Policy
+         * @description Changes what the policy does about drift.
+         */
         patch: operations["change_policy_api_policies__policy_id__patch"];
         trace?: never;
     };
@@ -1522,7 +1674,7 @@ export interface paths {
         };
         /**
          * List Intents
-         * @description Orders, open and ended, newest first.
+         * @description Lists intents, open and finished, newest first.
          */
         get: operations["list_intents_api_intents_get"];
         put?: never;
@@ -1542,7 +1694,8 @@ export interface paths {
         };
         /**
          * List Offers
-         * @description Families and single backends; with `everything` also their parts and development builds.
+         * @description Lists meta backends and backends that belong to none; with `everything` also the variants of meta backends
+         *     and development builds.
          */
         get: operations["list_offers_api_backends_available_get"];
         put?: never;
@@ -1564,7 +1717,7 @@ export interface paths {
         put?: never;
         /**
          * Refresh
-         * @description Asks every gallery for news now.
+         * @description Refreshes every gallery now.
          */
         post: operations["refresh_api_galleries_refresh_post"];
         delete?: never;
@@ -1580,8 +1733,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Page */
-        get: operations["page_api_backends_get"];
+        /**
+         * List Backends Page
+         * @description Lists the backends of the galleries in pages.
+         */
+        get: operations["list_backends_page_api_backends_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1597,8 +1753,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Installed */
-        get: operations["installed_backends_get"];
+        /**
+         * List Installed Backends
+         * @description Lists the backends that are installed on some node.
+         */
+        get: operations["list_installed_backends_backends_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1614,8 +1773,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Available */
-        get: operations["available_backends_available_get"];
+        /**
+         * List Available Backends
+         * @description Lists the backends that some node can run.
+         */
+        get: operations["list_available_backends_backends_available_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1631,8 +1793,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Known */
-        get: operations["known_backends_known_get"];
+        /**
+         * List Known Backends
+         * @description Lists the backends that a model may name.
+         */
+        get: operations["list_known_backends_backends_known_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1648,8 +1813,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Galleries */
-        get: operations["galleries_backends_galleries_get"];
+        /**
+         * List Backend Galleries
+         * @description Lists the backend galleries.
+         */
+        get: operations["list_backend_galleries_backends_galleries_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1667,7 +1835,7 @@ export interface paths {
         };
         /**
          * List Available
-         * @description What galleries offer.
+         * @description Lists the models that the galleries offer.
          */
         get: operations["list_available_api_models_available_get"];
         put?: never;
@@ -1689,7 +1857,7 @@ export interface paths {
         put?: never;
         /**
          * Install Model
-         * @description Adds a gallery's model. The machines that are to serve it fetch its files when it is first loaded.
+         * @description Adds a model from a gallery. Nodes download its files when they load it first.
          */
         post: operations["install_model_api_models_install_post"];
         delete?: never;
@@ -1709,7 +1877,7 @@ export interface paths {
         put?: never;
         /**
          * Import Models
-         * @description Adds every model configuration that lies in the frontend's models directory.
+         * @description Adds every model configuration in the frontend's models directory.
          */
         post: operations["import_models_api_models_import_post"];
         delete?: never;
@@ -1725,10 +1893,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List Models */
+        /**
+         * List Models
+         * @description Lists all models.
+         */
         get: operations["list_models_api_models_get"];
         put?: never;
-        /** Add Model */
+        /**
+         * Add Model
+         * @description Adds a model from its configuration.
+         */
         post: operations["add_model_api_models_post"];
         delete?: never;
         options?: never;
@@ -1745,7 +1919,7 @@ export interface paths {
         };
         /**
          * List Revisions
-         * @description Newest first. A deletion has an empty configuration.
+         * @description Lists the revisions of a model, newest first. A deletion has an empty configuration.
          */
         get: operations["list_revisions_api_models__name__revisions_get"];
         put?: never;
@@ -1763,16 +1937,22 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show Model */
+        /**
+         * Show Model
+         * @description Shows a model with its configuration; its revision is the ETag.
+         */
         get: operations["show_model_api_models__name__get"];
         /**
          * Edit Model
-         * @description Checked before it is taken. Where replicas serve and would have to be loaded anew, it is `pending` until one
-         *     of it is ready; those of the configuration before serve until then.
+         * @description Checks and saves a configuration. While replicas serve that must be loaded again, it is `pending` until one
+         *     with it is ready; those with the previous configuration serve until then.
          */
         put: operations["edit_model_api_models__name__put"];
         post?: never;
-        /** Delete Model */
+        /**
+         * Delete Model
+         * @description Deletes a model and stops its replicas.
+         */
         delete: operations["delete_model_api_models__name__delete"];
         options?: never;
         head?: never;
@@ -1790,7 +1970,7 @@ export interface paths {
         put?: never;
         /**
          * Revert Model
-         * @description Back to an earlier configuration. A pending one is discarded, and what serves stays as it is.
+         * @description Goes back to an earlier configuration. A pending one is discarded; replicas that serve keep running.
          */
         post: operations["revert_model_api_models__name__revert_post"];
         delete?: never;
@@ -1937,6 +2117,35 @@ export interface components {
             /** Variants */
             variants: components["schemas"]["VariantOffer"][];
         };
+        /**
+         * BackendOnNode
+         * @description One backend on one node.
+         */
+        BackendOnNode: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            node_status: components["schemas"]["NodeStatus"];
+            /** Version */
+            version: string;
+            /** Digest */
+            digest: string;
+            /** Variant */
+            variant: string;
+            /** Current */
+            current: boolean;
+            /** Drift */
+            drift: components["schemas"]["DriftView"][];
+            /** Versions */
+            versions: string[];
+            /** Pending */
+            pending: string;
+            /** Rolled Back */
+            rolled_back: boolean;
+            /** Unchecked */
+            unchecked: string;
+        };
         /** BusStatus */
         BusStatus: {
             /** Url */
@@ -1946,31 +2155,51 @@ export interface components {
             /** Problem */
             problem: string;
         };
+        /** CandidateView */
+        CandidateView: {
+            /** Node Id */
+            node_id: string;
+            /** Node */
+            node: string;
+            /** Verdict */
+            verdict: string;
+            /** Reason */
+            reason: string;
+            /** Score */
+            score: {
+                [key: string]: number;
+            } | null;
+        };
         /**
-         * By
-         * @enum {string}
+         * ChangeResult
+         * @description LocalAI's answer.
          */
-        By: "day" | "key" | "model" | "node";
+        ChangeResult: {
+            /** Success */
+            success: boolean;
+            /** Message */
+            message: string;
+        };
         /**
          * ClaimView
-         * @description A machine that registered under the name of another one.
+         * @description Another machine that registered under the name of this node.
          */
         ClaimView: {
             /** Id */
             id: string;
             /**
              * Address
-             * @description Where it registered from.
+             * @description The address it registered from.
              */
             address: string;
             /**
              * Http Address
-             * @description Where it says that it can be reached.
+             * @description The HTTP address it stated.
              */
             http_address: string;
             /**
              * Localai
-             * @description A LocalAI worker, which has no secret of its own.
+             * @description Whether it is a LocalAI worker, which has no node key.
              */
             localai: boolean;
             /**
@@ -1988,7 +2217,7 @@ export interface components {
         ConditionView: {
             /**
              * Kind
-             * @description disk_pressure, data_directory, clock_skew or ports_exhausted.
+             * @description `disk_pressure`, `data_directory`, `clock_skew` or `ports_exhausted`.
              */
             kind: string;
             /** Reason */
@@ -2039,10 +2268,50 @@ export interface components {
             /** Key */
             key: string;
         };
-        /** Deleting */
-        Deleting: {
+        /** DecisionView */
+        DecisionView: {
+            /** Id */
+            id: number;
+            /** Model */
+            model: string;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Cause */
+            cause: string;
+            /** Outcome */
+            outcome: {
+                [key: string]: unknown;
+            };
+            /** Nodes */
+            nodes: number;
+            /** Candidates */
+            candidates: components["schemas"]["CandidateView"][];
+            /** Others */
+            others: components["schemas"]["OtherCandidates"][];
+        };
+        /**
+         * DeleteResult
+         * @description Answers leave out fields that are null.
+         */
+        DeleteResult: {
+            /** Message */
+            message: string;
+            /** Success */
+            success?: boolean | null;
+            /** Jobid */
+            jobID?: string | null;
             /** Models */
-            models: components["schemas"]["ModelUse"][];
+            models?: components["schemas"]["DependentModel"][] | null;
+            /** Consequence */
+            consequence?: string | null;
+        };
+        /** DeleteStarted */
+        DeleteStarted: {
+            /** Models */
+            models: components["schemas"]["DependentModel"][];
             /** Consequence */
             consequence: string;
             /** Jobid */
@@ -2054,6 +2323,44 @@ export interface components {
             /** Statusurl */
             statusUrl: string;
         };
+        /** DependentModel */
+        DependentModel: {
+            /** Model */
+            model: string;
+            /** Replicas */
+            replicas: number;
+        };
+        /** Dependents */
+        Dependents: {
+            /** Models */
+            models: components["schemas"]["DependentModel"][];
+            /** Consequence */
+            consequence: string;
+        };
+        /** DesiredReplicas */
+        DesiredReplicas: {
+            /** Min Replicas */
+            min_replicas: number;
+            /** Max Replicas */
+            max_replicas: number;
+            /** Spread All */
+            spread_all: boolean;
+            /** Nodes */
+            nodes?: number | null;
+        };
+        /**
+         * DriftCause
+         * @enum {string}
+         */
+        DriftCause: "missing" | "extra" | "wrong_version" | "wrong_variant" | "old_process";
+        /** DriftView */
+        DriftView: {
+            cause: components["schemas"]["DriftCause"];
+            /** Detail */
+            detail: string;
+            /** Process Key */
+            process_key: string;
+        };
         /**
          * ExceptionCause
          * @enum {string}
@@ -2061,7 +2368,7 @@ export interface components {
         ExceptionCause: "deleted" | "installed" | "called_off" | "no_build";
         /**
          * ExceptionView
-         * @description A machine the policy is for and does not hold on.
+         * @description A node that the policy selects and that is exempt from it.
          */
         ExceptionView: {
             /** Node Id */
@@ -2084,8 +2391,8 @@ export interface components {
             /** Reason */
             reason: string;
         };
-        /** ExternalBody */
-        ExternalBody: {
+        /** ExternalInstallBody */
+        ExternalInstallBody: {
             /**
              * Nodes
              * @default []
@@ -2116,6 +2423,31 @@ export interface components {
              * @default
              */
             alias: string;
+        };
+        /** FailureTrace */
+        FailureTrace: {
+            /** Replica */
+            replica: string;
+            /** Node */
+            node: string;
+            /** Error */
+            error: string;
+        };
+        /** FitView */
+        FitView: {
+            /** Model */
+            model: string;
+            /** Fits */
+            fits: boolean;
+            /** Reason */
+            reason: string;
+        };
+        /** FleetBackend */
+        FleetBackend: {
+            /** Name */
+            name: string;
+            /** Nodes */
+            nodes: components["schemas"]["BackendOnNode"][];
         };
         /** FrontendStatus */
         FrontendStatus: {
@@ -2161,7 +2493,8 @@ export interface components {
         };
         /**
          * HeldVersionView
-         * @description What a rollback of the fleet has machines get that come later, until a newer version is asked for.
+         * @description The version that nodes get after a rollback of the fleet, also those that join later, until an upgrade is
+         *     requested.
          */
         HeldVersionView: {
             /** Variant */
@@ -2177,6 +2510,11 @@ export interface components {
         History: {
             /** Operations */
             operations: components["schemas"]["HistoryEntry"][];
+        };
+        /** HistoryCleared */
+        HistoryCleared: {
+            /** Success */
+            success: boolean;
         };
         /** HistoryEntry */
         HistoryEntry: {
@@ -2238,7 +2576,7 @@ export interface components {
             /** Unchanged */
             unchanged: string[];
             /** Refused */
-            refused: components["schemas"]["RefusedImport"][];
+            refused: components["schemas"]["RejectedImport"][];
         };
         /** InstallBody */
         InstallBody: {
@@ -2278,6 +2616,11 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /**
+         * IntentState
+         * @enum {string}
+         */
+        IntentState: "pending" | "running" | "unconfirmed" | "succeeded" | "superseded" | "cancelled" | "dead_lettered";
         /** IntentView */
         IntentView: {
             /** Id */
@@ -2308,6 +2651,42 @@ export interface components {
             finished_at: string | null;
             /** Newest */
             newest: boolean;
+        };
+        /**
+         * JobStatus
+         * @description The status object of LocalAI's progress broadcasts.
+         */
+        JobStatus: {
+            /** Deletion */
+            deletion: boolean;
+            /** File Name */
+            file_name: string;
+            /** Message */
+            message: string;
+            /** File Size */
+            file_size: string;
+            /** Downloaded Size */
+            downloaded_size: string;
+            /** Gallery Element Name */
+            gallery_element_name: string;
+            /** Error */
+            error: string | null;
+            /** Processed */
+            processed: boolean;
+            /** Progress */
+            progress: number;
+            /** Phase */
+            phase: string;
+            /** Current Bytes */
+            current_bytes: number | null;
+            /** Total Bytes */
+            total_bytes: number | null;
+            /** Cancelled */
+            cancelled: boolean;
+            /** Cancellable */
+            cancellable: boolean;
+            /** Nodes */
+            nodes: components["schemas"]["OperationNodeView"][];
         };
         /** JoinCommand */
         JoinCommand: {
@@ -2344,6 +2723,31 @@ export interface components {
             /** Models */
             models: string[] | null;
         };
+        /** LoadAnswer */
+        LoadAnswer: {
+            /** Message */
+            message: string;
+            loading?: components["schemas"]["LoadView"] | null;
+        };
+        /**
+         * LoadBackoffView
+         * @description A node on which loads of the model failed.
+         */
+        LoadBackoffView: {
+            /** Node */
+            node: string;
+            /** Failures */
+            failures: number;
+            /** Cooling Down */
+            cooling_down: boolean;
+            /**
+             * Until
+             * Format: date-time
+             */
+            until: string;
+            /** Error */
+            error: string;
+        };
         /** LoadRequest */
         LoadRequest: {
             /**
@@ -2362,6 +2766,50 @@ export interface components {
              */
             retry: boolean;
         };
+        /**
+         * LoadState
+         * @description LocalAI's words. A successful load removes its job.
+         * @enum {string}
+         */
+        LoadState: "pending" | "installing" | "staging" | "loading" | "failed";
+        /**
+         * LoadView
+         * @description LocalAI's loading object; the last three fields and `reason` are Corral's own.
+         */
+        LoadView: {
+            /** Model */
+            model: string;
+            state: components["schemas"]["LoadState"];
+            /** Progress */
+            progress: number;
+            /** Bytes Sent */
+            bytes_sent: number;
+            /** Total Bytes */
+            total_bytes: number;
+            /** File Index */
+            file_index: number;
+            /** Total Files */
+            total_files: number;
+            /** Node */
+            node?: string | null;
+            /** Eta Seconds */
+            eta_seconds?: number | null;
+            /** Reason */
+            reason?: string | null;
+            /** Error */
+            error?: string | null;
+            /** Next Attempt At */
+            next_attempt_at?: string | null;
+            /** Cause */
+            cause?: string | null;
+            /** Attempts */
+            attempts?: number | null;
+        };
+        /**
+         * LocalAiReplicaState
+         * @enum {string}
+         */
+        LocalAiReplicaState: "staging" | "loading" | "loaded" | "unloading";
         /** LocalAiStarted */
         LocalAiStarted: {
             /** Id */
@@ -2369,10 +2817,30 @@ export interface components {
             /** Status Url */
             status_url: string;
         };
+        /**
+         * LogLineView
+         * @description A line of a log, as the worker sends it.
+         */
+        LogLineView: {
+            /** Timestamp */
+            timestamp: string;
+            /**
+             * Stream
+             * @enum {string}
+             */
+            stream: "stdout" | "stderr";
+            /** Text */
+            text: string;
+        };
         /** MaxReplicas */
         MaxReplicas: {
             /** Value */
             value: number;
+        };
+        /** MaxReplicasSet */
+        MaxReplicasSet: {
+            /** Max Replicas Per Model */
+            max_replicas_per_model: number;
         };
         /** Message */
         Message: {
@@ -2431,26 +2899,48 @@ export interface components {
             /** Config */
             config: string;
             /** Files */
-            files: {
-                [key: string]: string;
-            }[];
+            files: components["schemas"]["ModelFileView"][];
             /** Unknown Fields */
             unknown_fields: string[];
             /** Warnings */
             warnings: string[];
         };
-        /** ModelUse */
-        ModelUse: {
+        /** ModelExplanation */
+        ModelExplanation: {
             /** Model */
             model: string;
+            /** Revision */
+            revision: string;
             /** Replicas */
-            replicas: number;
+            replicas: components["schemas"]["ReplicaObject"][];
+            /** Loads */
+            loads: components["schemas"]["LoadView"][];
+            /** Footprint Bytes */
+            footprint_bytes: {
+                [key: string]: number;
+            };
+            /** Backoffs */
+            backoffs: components["schemas"]["LoadBackoffView"][];
+            /** Decisions */
+            decisions: components["schemas"]["DecisionView"][];
+            pending?: components["schemas"]["PendingExplanation"] | null;
+            /** Unsatisfiable */
+            unsatisfiable?: string | null;
+        };
+        /** ModelFileView */
+        ModelFileView: {
+            /** Filename */
+            filename: string;
+            /** Uri */
+            uri: string;
+            /** Sha256 */
+            sha256: string;
         };
         /**
-         * ModelView
-         * @description As it was last written.
+         * ModelObject
+         * @description A model as its newest revision configures it.
          */
-        ModelView: {
+        ModelObject: {
             /** Name */
             name: string;
             /** Backend */
@@ -2484,6 +2974,21 @@ export interface components {
             changed_by: string;
             pending: components["schemas"]["PendingView"] | null;
         };
+        /** ModelOnNode */
+        ModelOnNode: {
+            /** Model Name */
+            model_name: string;
+        };
+        /** ModelSummary */
+        ModelSummary: {
+            /** Ready */
+            ready: number;
+            /** Replicas */
+            replicas: components["schemas"]["ReplicaSummary"][];
+            /** Loads */
+            loads: components["schemas"]["LoadView"][];
+            desired?: components["schemas"]["DesiredReplicas"] | null;
+        };
         /** NewKey */
         NewKey: {
             /** Name */
@@ -2493,10 +2998,74 @@ export interface components {
             /** Models */
             models?: string[] | null;
         };
+        /**
+         * NodeBackend
+         * @description An item of LocalAI's backend.list, with Corral's own fields. Answers leave out fields that have their default.
+         */
+        NodeBackend: {
+            /** Name */
+            name: string;
+            /** Is System */
+            is_system: boolean;
+            /** Is Meta */
+            is_meta: boolean;
+            /** Installed At */
+            installed_at?: string | null;
+            /** Gallery Url */
+            gallery_url?: string | null;
+            /** Version */
+            version?: string | null;
+            /** Uri */
+            uri?: string | null;
+            /** Digest */
+            digest?: string | null;
+            /** Alias */
+            alias?: string | null;
+            /** Generation */
+            generation?: number | null;
+            /** Concrete */
+            concrete?: string | null;
+            /** Versions */
+            versions?: string[] | null;
+            /** Problem */
+            problem?: string | null;
+        };
         /** NodeBackendBody */
         NodeBackendBody: {
             /** Backend */
             backend: string;
+        };
+        /** NodeDecision */
+        NodeDecision: {
+            /** Verdict */
+            verdict: string;
+            /** Reason */
+            reason: string;
+            /** Score */
+            score: {
+                [key: string]: number;
+            } | null;
+            /** Model */
+            model: string;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Cause */
+            cause: string;
+        };
+        /** NodeExplanation */
+        NodeExplanation: {
+            /** Node */
+            node: string;
+            status: components["schemas"]["NodeStatus"];
+            /** Reason */
+            reason: string;
+            /** Replicas */
+            replicas: components["schemas"]["ReplicaObject"][];
+            /** Decisions */
+            decisions: components["schemas"]["NodeDecision"][];
         };
         /** NodeHistoryView */
         NodeHistoryView: {
@@ -2554,7 +3123,7 @@ export interface components {
         NodeProgressStatus: "queued" | "downloading" | "running_on_worker" | "success" | "error" | "not_applicable" | "cancelled";
         /**
          * NodeState
-         * @description What people see. LocalAI's statuses, and one more.
+         * @description The state that users see: LocalAI's statuses and `joining`.
          * @enum {string}
          */
         NodeState: "pending" | "joining" | "healthy" | "unhealthy" | "offline" | "draining";
@@ -2565,7 +3134,7 @@ export interface components {
         NodeStatus: "pending" | "healthy" | "unhealthy" | "offline" | "draining";
         /**
          * NodeView
-         * @description Byte counts that nobody could read are null, never 0.
+         * @description Unknown byte counts are null, never 0.
          */
         NodeView: {
             /** Id */
@@ -2578,17 +3147,17 @@ export interface components {
             address: string;
             /** Http Address */
             http_address: string;
-            /** @description In LocalAI's words, which know no joining. */
+            /** @description LocalAI's status, which has no `joining`. */
             status: components["schemas"]["NodeStatus"];
             state: components["schemas"]["NodeState"];
             /**
              * Reachable
-             * @description It takes orders: also while a condition keeps new models away.
+             * @description Whether it receives commands; a condition may still keep new models away.
              */
             reachable: boolean;
             /**
              * Status Reason
-             * @description Why it is so, for people; empty when there is nothing to say.
+             * @description Why the node has this status; empty when there is nothing to explain.
              */
             status_reason: string;
             /** Total Vram */
@@ -2615,7 +3184,7 @@ export interface components {
             capability_reason: string | null;
             /**
              * Isolation
-             * @description How far its backends are contained: full, partial or none; null where it does not tell.
+             * @description How its backends are isolated: `full`, `partial` or `none`; null when not reported.
              */
             isolation: string | null;
             /** Isolation Reason */
@@ -2665,10 +3234,10 @@ export interface components {
             /** Draining */
             draining: boolean;
             /**
-             * Drain Wanted
-             * @description By an administrator; otherwise its worker is stopping.
+             * Drain Requested
+             * @description Whether an administrator requested the drain; otherwise the worker is stopping.
              */
-            drain_wanted: boolean;
+            drain_requested: boolean;
             /** Epoch */
             epoch: number;
             /** Version */
@@ -2683,22 +3252,22 @@ export interface components {
             gpus: components["schemas"]["GpuView"][];
             /**
              * Problems
-             * @description What the worker could not find out about its machine.
+             * @description Facts about its machine that the worker could not detect.
              */
             problems: string[];
             /**
              * Conditions
-             * @description What keeps it from taking new work.
+             * @description Conditions that keep it from taking new work.
              */
             conditions: components["schemas"]["ConditionView"][];
-            /** @description A second machine that claims to be this one. */
+            /** @description A second machine with the same identity. */
             conflict: components["schemas"]["ConflictView"] | null;
             /**
              * Claims
-             * @description Machines that wait for an administrator to say that they replace this one.
+             * @description Machines that registered under this name and wait for a decision.
              */
             claims: components["schemas"]["ClaimView"][];
-            /** @description Messages of this machine that lately could not be read or stored. */
+            /** @description Recent messages of this node that could not be decoded or stored. */
             refused: components["schemas"]["RefusedView"] | null;
         };
         /**
@@ -2706,17 +3275,15 @@ export interface components {
          * @enum {string}
          */
         OnDrift: "heal" | "report" | "freeze";
-        /** OnModel */
-        OnModel: {
-            /** Model Name */
-            model_name: string;
-        };
         /** OperationList */
         OperationList: {
             /** Operations */
             operations: components["schemas"]["OperationView"][];
         };
-        /** OperationNodeView */
+        /**
+         * OperationNodeView
+         * @description One node of an operation. Fields that are named as in `TransferProgress` are taken from there.
+         */
         OperationNodeView: {
             /** Node Id */
             node_id: string;
@@ -2751,6 +3318,17 @@ export interface components {
             variant: string;
             /** Digest */
             digest: string;
+        };
+        /** OperationStarted */
+        OperationStarted: {
+            /** Jobid */
+            jobID: string;
+            /** Message */
+            message: string;
+            /** Uuid */
+            uuid: string;
+            /** Statusurl */
+            statusUrl: string;
         };
         /**
          * OperationState
@@ -2818,6 +3396,40 @@ export interface components {
             /** Next Attempt At */
             next_attempt_at: string | null;
         };
+        /**
+         * OtherCandidates
+         * @description Nodes with the same verdict that are not listed one by one.
+         */
+        OtherCandidates: {
+            /** Verdict */
+            verdict: string;
+            /** Reason */
+            reason: string;
+            /** Nodes */
+            nodes: number;
+        };
+        /** OutdatedNode */
+        OutdatedNode: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Version */
+            version: string;
+            /** Digest */
+            digest: string;
+            /** Available Version */
+            available_version: string;
+            /** Available Digest */
+            available_digest: string;
+            /** Cause */
+            cause: string;
+            /**
+             * Rolled Back
+             * @default false
+             */
+            rolled_back: boolean;
+        };
         /** OverviewView */
         OverviewView: {
             /** Sample S */
@@ -2825,9 +3437,16 @@ export interface components {
             /** Samples */
             samples: components["schemas"]["SampleView"][];
         };
+        /** PendingExplanation */
+        PendingExplanation: {
+            /** Revision */
+            revision: string;
+            /** Reason */
+            reason: string;
+        };
         /**
          * PendingView
-         * @description The revision that was written last does not serve yet; the one before does.
+         * @description The newest revision, which does not serve yet; the one before serves.
          */
         PendingView: {
             /** Revision */
@@ -2876,23 +3495,16 @@ export interface components {
             /** Rolled Back To */
             rolled_back_to: components["schemas"]["HeldVersionView"][];
         };
-        /** RefusedImport */
-        RefusedImport: {
-            /** File */
-            file: string;
-            /** Reason */
-            reason: string;
-        };
         /** RefusedView */
         RefusedView: {
             /**
              * Count
-             * @description Since it joined.
+             * @description Number of rejected messages since it joined.
              */
             count: number;
             /**
              * Reason
-             * @description Of the latest.
+             * @description Why the latest was rejected.
              */
             reason: string;
             /**
@@ -2905,6 +3517,131 @@ export interface components {
         RejectedClaim: {
             /** Claim */
             claim: string;
+        };
+        /** RejectedImport */
+        RejectedImport: {
+            /** File */
+            file: string;
+            /** Reason */
+            reason: string;
+        };
+        /**
+         * ReplicaObject
+         * @description LocalAI's NodeModel with Corral's own fields.
+         */
+        ReplicaObject: {
+            /** Id */
+            id: string;
+            /** Node Id */
+            node_id: string;
+            /** Model Name */
+            model_name: string;
+            /** Replica Index */
+            replica_index: number;
+            /** Address */
+            address: string;
+            state: components["schemas"]["LocalAiReplicaState"];
+            /** In Flight */
+            in_flight: number;
+            /** Last Used */
+            last_used: string | null;
+            /** Created At */
+            created_at: string | null;
+            /** Updated At */
+            updated_at: string | null;
+            corral_state: components["schemas"]["ReplicaViewState"];
+            /** Backend Type */
+            backend_type?: string | null;
+            /** Config Revision */
+            config_revision?: string | null;
+            /** Reason */
+            reason?: string | null;
+            /** Backend Digest */
+            backend_digest?: string | null;
+            /** Protocol */
+            protocol?: string | null;
+            /** Cleanup Error */
+            cleanup_error?: string | null;
+            /** Cleanup Attempts */
+            cleanup_attempts?: number | null;
+            /** Cleanup Next Retry At */
+            cleanup_next_retry_at?: string | null;
+            /** Memory Bytes */
+            memory_bytes?: number | null;
+            /** Capacity */
+            capacity?: number | null;
+            /** Ready At */
+            ready_at?: string | null;
+            /** Node */
+            node?: string | null;
+        };
+        /** ReplicaSummary */
+        ReplicaSummary: {
+            /** Node */
+            node: string;
+            /** Slot */
+            slot: number;
+            state: components["schemas"]["ReplicaViewState"];
+            /** Reason */
+            reason: string;
+        };
+        /** ReplicaTrace */
+        ReplicaTrace: {
+            /** Replica */
+            replica: string;
+            /** Node */
+            node: string;
+            /** Slot */
+            slot: number;
+            /** Open */
+            open: number | null;
+        };
+        /**
+         * ReplicaViewState
+         * @description What a replica does now. It is `ready` only if requests can reach it.
+         * @enum {string}
+         */
+        ReplicaViewState: "starting" | "loading" | "ready" | "away" | "draining" | "stopping" | "failed";
+        /** RequestExplanation */
+        RequestExplanation: {
+            /** Id */
+            id: string;
+            /** Model */
+            model: string;
+            /** Path */
+            path: string;
+            /**
+             * Began At
+             * Format: date-time
+             */
+            began_at: string;
+            /** State */
+            state: string;
+            /** Status */
+            status: number;
+            /** Key */
+            key?: string | null;
+            /** First Byte S */
+            first_byte_s?: number | null;
+            /** Took S */
+            took_s?: number | null;
+            /** Load Waited S */
+            load_waited_s?: number | null;
+            /** Queued S */
+            queued_s?: number | null;
+            /** Queue Position */
+            queue_position?: number | null;
+            chosen?: components["schemas"]["ReplicaTrace"] | null;
+            /** Rule */
+            rule?: string | null;
+            against?: components["schemas"]["ReplicaTrace"] | null;
+            /** Candidates */
+            candidates?: components["schemas"]["ReplicaTrace"][] | null;
+            /** Failed */
+            failed?: components["schemas"]["FailureTrace"][] | null;
+            /** Ending */
+            ending?: string | null;
+            decision?: components["schemas"]["DecisionView"] | null;
         };
         /** Reset */
         Reset: {
@@ -2977,7 +3714,7 @@ export interface components {
         };
         /**
          * SchedulingRequest
-         * @description The last four keep what is stored when they are left out; the others are replaced.
+         * @description Replaces the stored scheduling. The last four fields keep their stored value when they are left out.
          */
         SchedulingRequest: {
             /** Model Name */
@@ -3011,6 +3748,50 @@ export interface components {
             min_prefix_match?: number | null;
         };
         /**
+         * SchedulingView
+         * @description Answers leave out fields that have their default, as LocalAI does.
+         */
+        SchedulingView: {
+            /** Id */
+            id: string;
+            /** Model Name */
+            model_name: string;
+            /** Min Replicas */
+            min_replicas: number;
+            /** Max Replicas */
+            max_replicas: number;
+            /** Unsatisfiable Ticks */
+            unsatisfiable_ticks: number;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Updated At
+             * Format: date-time
+             */
+            updated_at: string;
+            /** Node Selector */
+            node_selector?: string | null;
+            /** Spread All */
+            spread_all?: boolean | null;
+            /** Route Policy */
+            route_policy?: string | null;
+            /** Balance Abs Threshold */
+            balance_abs_threshold?: number | null;
+            /** Balance Rel Threshold */
+            balance_rel_threshold?: number | null;
+            /** Unsatisfiable Until */
+            unsatisfiable_until?: string | null;
+            /** Unsatisfiable Reason */
+            unsatisfiable_reason?: string | null;
+            /** Possible Replicas */
+            possible_replicas?: number | null;
+            /** Possible Reason */
+            possible_reason?: string | null;
+        };
+        /**
          * Scope
          * @enum {string}
          */
@@ -3025,17 +3806,6 @@ export interface components {
         SignIn: {
             /** Api Key */
             api_key: string;
-        };
-        /** Started */
-        Started: {
-            /** Jobid */
-            jobID: string;
-            /** Message */
-            message: string;
-            /** Uuid */
-            uuid: string;
-            /** Statusurl */
-            statusUrl: string;
         };
         /** StatusView */
         StatusView: {
@@ -3053,7 +3823,7 @@ export interface components {
             };
             /**
              * Claimed
-             * @description Nodes whose name another machine claims; a person has to decide.
+             * @description Nodes whose name another machine claims, for an administrator to decide.
              */
             claimed: string[];
         };
@@ -3083,6 +3853,15 @@ export interface components {
                 [key: string]: string;
             };
         };
+        /** Unchecked */
+        Unchecked: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Reason */
+            reason: string;
+        };
         /** UpgradeBody */
         UpgradeBody: {
             /**
@@ -3098,14 +3877,48 @@ export interface components {
                 [key: string]: string;
             };
             /**
-             * Spare Rolled Back
+             * Skip Rolled Back
              * @default false
              */
-            spare_rolled_back: boolean;
+            skip_rolled_back: boolean;
         };
         /**
+         * UpgradeView
+         * @description The versions are those of the first node that lags behind; `node_drift` has all of them.
+         */
+        UpgradeView: {
+            /** Backend Name */
+            backend_name: string;
+            /** Installed Version */
+            installed_version: string;
+            /** Available Version */
+            available_version: string;
+            /** Installed Digest */
+            installed_digest: string;
+            /** Available Digest */
+            available_digest: string;
+            /** Node Drift */
+            node_drift: components["schemas"]["OutdatedNode"][];
+        };
+        /** UpgradesStarted */
+        UpgradesStarted: {
+            /** Jobs */
+            jobs: {
+                [key: string]: string;
+            };
+            /** Refused */
+            refused: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * UsageGroup
+         * @enum {string}
+         */
+        UsageGroup: "day" | "key" | "model" | "node";
+        /**
          * UsageView
-         * @description Summed over what was not asked for, which is absent.
+         * @description The sums of one group. Fields that the usage is not grouped by are absent.
          */
         UsageView: {
             /** Day */
@@ -3127,13 +3940,6 @@ export interface components {
             /** Tokens Out */
             tokens_out: number;
         };
-        /** Uses */
-        Uses: {
-            /** Models */
-            models: components["schemas"]["ModelUse"][];
-            /** Consequence */
-            consequence: string;
-        };
         /** ValidationError */
         ValidationError: {
             /** Location */
@@ -3149,7 +3955,7 @@ export interface components {
         };
         /**
          * VariantOffer
-         * @description What a machine of this capability gets: a variant, or the reason why none fits.
+         * @description The variant that nodes of one capability get, or the reason why none fits.
          */
         VariantOffer: {
             /** Capability */
@@ -3175,11 +3981,16 @@ export interface components {
             /** Value */
             value: string;
         };
+        /** VramBudgetSet */
+        VramBudgetSet: {
+            /** Vram Budget */
+            vram_budget: string;
+        };
         /** WhichClaim */
         WhichClaim: {
             /**
              * Claim
-             * @description The claim (its id, or how it begins) of the machine that replaces the node; `current` is the machine that has the name.
+             * @description The claim (its id, or the beginning of its id) of the machine that replaces the node; `current` for the machine that has the name now.
              */
             claim?: string | null;
         };
@@ -3392,7 +4203,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ReplicaObject"][];
                 };
             };
             /** @description Validation Error */
@@ -3421,7 +4232,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["SchedulingView"][];
                 };
             };
         };
@@ -3445,7 +4256,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["SchedulingView"];
                 };
             };
             /** @description Validation Error */
@@ -3476,7 +4287,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["SchedulingView"];
                 };
             };
             /** @description Validation Error */
@@ -3534,7 +4345,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ReplicaObject"][];
                 };
             };
         };
@@ -3554,7 +4365,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ReplicaObject"][];
                 };
             };
         };
@@ -3574,7 +4385,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: components["schemas"]["ModelSummary"];
+                    };
                 };
             };
         };
@@ -3596,7 +4409,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ReplicaObject"][];
                 };
             };
             /** @description Validation Error */
@@ -3621,7 +4434,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["OnModel"];
+                "application/json": components["schemas"]["ModelOnNode"];
             };
         };
         responses: {
@@ -3656,7 +4469,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["OnModel"];
+                "application/json": components["schemas"]["ModelOnNode"];
             };
         };
         responses: {
@@ -3697,7 +4510,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["FitView"];
                 };
             };
             /** @description Validation Error */
@@ -3726,13 +4539,22 @@ export interface operations {
             };
         };
         responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoadAnswer"];
+                };
+            };
             /** @description Successful Response */
             202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["LoadAnswer"];
                 };
             };
             /** @description Validation Error */
@@ -3794,7 +4616,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["LoadView"];
                 };
             };
             /** @description Validation Error */
@@ -3808,7 +4630,7 @@ export interface operations {
             };
         };
     };
-    why_model_api_why_models__name__get: {
+    explain_model_api_why_models__name__get: {
         parameters: {
             query?: never;
             header?: never;
@@ -3825,7 +4647,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ModelExplanation"];
                 };
             };
             /** @description Validation Error */
@@ -3839,7 +4661,7 @@ export interface operations {
             };
         };
     };
-    why_node_api_why_nodes__node_id__get: {
+    explain_node_api_why_nodes__node_id__get: {
         parameters: {
             query?: never;
             header?: never;
@@ -3856,7 +4678,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["NodeExplanation"];
                 };
             };
             /** @description Validation Error */
@@ -3870,7 +4692,7 @@ export interface operations {
             };
         };
     };
-    why_request_api_why_requests__request_id__get: {
+    explain_request_api_why_requests__request_id__get: {
         parameters: {
             query?: never;
             header?: never;
@@ -3887,7 +4709,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["RequestExplanation"];
                 };
             };
             /** @description Validation Error */
@@ -3918,7 +4740,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": string[];
                 };
             };
             /** @description Validation Error */
@@ -3980,7 +4802,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["LogLineView"][];
                 };
             };
             /** @description Validation Error */
@@ -4370,9 +5192,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: number;
-                    };
+                    "application/json": components["schemas"]["MaxReplicasSet"];
                 };
             };
             /** @description Validation Error */
@@ -4438,9 +5258,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: string;
-                    };
+                    "application/json": components["schemas"]["VramBudgetSet"];
                 };
             };
             /** @description Validation Error */
@@ -4712,7 +5530,7 @@ export interface operations {
         parameters: {
             query?: {
                 days?: number;
-                by?: components["schemas"]["By"][];
+                by?: components["schemas"]["UsageGroup"][];
             };
             header?: never;
             path?: never;
@@ -4937,9 +5755,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: boolean;
-                    };
+                    "application/json": components["schemas"]["HistoryCleared"];
                 };
             };
         };
@@ -5027,7 +5843,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ChangeResult"];
                 };
             };
             /** @description Validation Error */
@@ -5058,7 +5874,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ChangeResult"];
                 };
             };
             /** @description Validation Error */
@@ -5089,7 +5905,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["ChangeResult"];
                 };
             };
             /** @description Validation Error */
@@ -5151,7 +5967,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["JobStatus"];
                 };
             };
             /** @description Validation Error */
@@ -5180,19 +5996,21 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: components["schemas"]["JobStatus"];
+                    };
                 };
             };
         };
     };
-    delete_api_backends_delete__element__post: {
+    delete_api_backends_delete__reference__post: {
         parameters: {
             query?: never;
             header?: {
                 "Idempotency-Key"?: string | null;
             };
             path: {
-                element: string;
+                reference: string;
             };
             cookie?: never;
         };
@@ -5208,7 +6026,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Deleting"];
+                    "application/json": components["schemas"]["DeleteStarted"];
                 };
             };
             /** @description Validation Error */
@@ -5222,20 +6040,19 @@ export interface operations {
             };
         };
     };
-    show_uses_api_backends_uses__element__post: {
+    show_dependents_api_backends__reference__dependents_get: {
         parameters: {
-            query?: never;
+            query?: {
+                node?: string[];
+                selector?: string[];
+            };
             header?: never;
             path: {
-                element: string;
+                reference: string;
             };
             cookie?: never;
         };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Targeted"] | null;
-            };
-        };
+        requestBody?: never;
         responses: {
             /** @description Successful Response */
             200: {
@@ -5243,7 +6060,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Uses"];
+                    "application/json": components["schemas"]["Dependents"];
                 };
             };
             /** @description Validation Error */
@@ -5268,7 +6085,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["ExternalBody"];
+                "application/json": components["schemas"]["ExternalInstallBody"];
             };
         };
         responses: {
@@ -5278,7 +6095,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Started"];
+                    "application/json": components["schemas"]["OperationStarted"];
                 };
             };
             /** @description Validation Error */
@@ -5292,14 +6109,14 @@ export interface operations {
             };
         };
     };
-    install_api_backends_install__element__post: {
+    install_api_backends_install__reference__post: {
         parameters: {
             query?: never;
             header?: {
                 "Idempotency-Key"?: string | null;
             };
             path: {
-                element: string;
+                reference: string;
             };
             cookie?: never;
         };
@@ -5315,7 +6132,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Started"];
+                    "application/json": components["schemas"]["OperationStarted"];
                 };
             };
             /** @description Validation Error */
@@ -5329,14 +6146,14 @@ export interface operations {
             };
         };
     };
-    upgrade_api_backends_upgrade__element__post: {
+    upgrade_api_backends_upgrade__reference__post: {
         parameters: {
             query?: never;
             header?: {
                 "Idempotency-Key"?: string | null;
             };
             path: {
-                element: string;
+                reference: string;
             };
             cookie?: never;
         };
@@ -5352,7 +6169,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Started"];
+                    "application/json": components["schemas"]["OperationStarted"];
                 };
             };
             /** @description Validation Error */
@@ -5366,14 +6183,14 @@ export interface operations {
             };
         };
     };
-    rollback_api_backends__element__rollback_post: {
+    rollback_api_backends__reference__rollback_post: {
         parameters: {
             query?: never;
             header?: {
                 "Idempotency-Key"?: string | null;
             };
             path: {
-                element: string;
+                reference: string;
             };
             cookie?: never;
         };
@@ -5389,7 +6206,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Started"];
+                    "application/json": components["schemas"]["OperationStarted"];
                 };
             };
             /** @description Validation Error */
@@ -5438,14 +6255,14 @@ export interface operations {
             };
         };
     };
-    apply_delete_backends_delete__element__post: {
+    apply_delete_backends_delete__reference__post: {
         parameters: {
             query?: never;
             header?: {
                 "Idempotency-Key"?: string | null;
             };
             path: {
-                element: string;
+                reference: string;
             };
             cookie?: never;
         };
@@ -5471,14 +6288,14 @@ export interface operations {
             };
         };
     };
-    apply_upgrade_backends_upgrade__element__post: {
+    apply_upgrade_backends_upgrade__reference__post: {
         parameters: {
             query?: never;
             header?: {
                 "Idempotency-Key"?: string | null;
             };
             path: {
-                element: string;
+                reference: string;
             };
             cookie?: never;
         };
@@ -5491,6 +6308,48 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LocalAiStarted"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_everywhere_api_backends_system_delete__reference__post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeleteResult"];
+                };
+            };
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeleteResult"];
                 };
             };
             /** @description Validation Error */
@@ -5519,7 +6378,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: components["schemas"]["UpgradeView"];
+                    };
                 };
             };
         };
@@ -5541,9 +6402,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: string;
-                    };
+                    "application/json": components["schemas"]["Message"];
                 };
             };
             /** @description Validation Error */
@@ -5572,7 +6431,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: components["schemas"]["UpgradeView"];
+                    };
                 };
             };
         };
@@ -5594,9 +6455,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: string;
-                    };
+                    "application/json": components["schemas"]["Message"];
                 };
             };
             /** @description Validation Error */
@@ -5625,7 +6484,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: components["schemas"]["Unchecked"][];
+                    };
                 };
             };
         };
@@ -5645,11 +6506,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: {
-                            [key: string]: string;
-                        };
-                    };
+                    "application/json": components["schemas"]["UpgradesStarted"];
                 };
             };
         };
@@ -5671,7 +6528,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["NodeBackend"][];
                 };
             };
             /** @description Validation Error */
@@ -5708,7 +6565,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Started"];
+                    "application/json": components["schemas"]["OperationStarted"];
                 };
             };
             /** @description Validation Error */
@@ -5745,7 +6602,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Started"];
+                    "application/json": components["schemas"]["OperationStarted"];
                 };
             };
             /** @description Validation Error */
@@ -5782,40 +6639,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DeleteResult"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            /** @description Accepted */
+            202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
-        };
-    };
-    delete_everywhere_api_backends_system_delete__element__post: {
-        parameters: {
-            query?: never;
-            header?: {
-                "Idempotency-Key"?: string | null;
-            };
-            path: {
-                element: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["DeleteResult"];
                 };
             };
             /** @description Validation Error */
@@ -5844,7 +6677,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": components["schemas"]["FleetBackend"][];
                 };
             };
         };
@@ -5886,9 +6719,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: string;
-                    };
+                    "application/json": components["schemas"]["Message"];
                 };
             };
             /** @description Validation Error */
@@ -5942,7 +6773,7 @@ export interface operations {
             query?: {
                 node_id?: string | null;
                 backend?: string | null;
-                state?: string | null;
+                state?: components["schemas"]["IntentState"] | null;
                 limit?: number;
             };
             header?: never;
@@ -6025,7 +6856,7 @@ export interface operations {
             };
         };
     };
-    page_api_backends_get: {
+    list_backends_page_api_backends_get: {
         parameters: {
             query?: {
                 term?: string;
@@ -6063,7 +6894,7 @@ export interface operations {
             };
         };
     };
-    installed_backends_get: {
+    list_installed_backends_backends_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -6085,7 +6916,7 @@ export interface operations {
             };
         };
     };
-    available_backends_available_get: {
+    list_available_backends_backends_available_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -6107,7 +6938,7 @@ export interface operations {
             };
         };
     };
-    known_backends_known_get: {
+    list_known_backends_backends_known_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -6129,7 +6960,7 @@ export interface operations {
             };
         };
     };
-    galleries_backends_galleries_get: {
+    list_backend_galleries_backends_galleries_get: {
         parameters: {
             query?: never;
             header?: never;
@@ -6144,9 +6975,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        [key: string]: unknown;
-                    }[];
+                    "application/json": components["schemas"]["GalleryView"][];
                 };
             };
         };
@@ -6265,7 +7094,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ModelView"][];
+                    "application/json": components["schemas"]["ModelObject"][];
                 };
             };
         };
@@ -6421,7 +7250,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ModelView"];
+                    "application/json": components["schemas"]["ModelObject"];
                 };
             };
             /** @description Validation Error */
