@@ -115,7 +115,7 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     assert "echo: not upgraded: echo is frozen by a policy; `corral backends policies --drift" in told
     applied = admin.call("POST", "/api/backends/upgrades/apply").json()
     assert (applied["jobs"], list(applied["refused"])) == ({}, ["echo"])
-    shell.run("backends", "policies", "--drift", "echo", "heal")
+    shell.run("backends", "policies", "--drift", "echo", "correct")
     shell.run("backends", "upgrade", "--all", "--node", "one")
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": third, "two": first}

@@ -122,7 +122,7 @@ class Reconciler:
         self._every_s, self._min_spacing_s, self._gather_s = every_s, min_spacing_s, gather_s
         self._lease_ttl_s, self._on_standby, self._on_failure = lease_ttl_s, on_standby, on_failure
         self._lease: Lease | None = None
-        self._asked_for_lease = False
+        self._lease_requested = False
         self._wake = asyncio.Event()
         self._notified_s: float | None = None
         """When the first notification came that no successful run has served."""
@@ -200,9 +200,9 @@ class Reconciler:
         under it fails."""
         assert self._lease_ttl_s is not None
         lease = await self._runtime.leases.hold(
-            self.name, self._runtime.holder, ttl_s=self._lease_ttl_s, fresh=not self._asked_for_lease
+            self.name, self._runtime.holder, ttl_s=self._lease_ttl_s, fresh=not self._lease_requested
         )
-        self._asked_for_lease = True
+        self._lease_requested = True
         if lease is None:
             self._stand_by()
         elif self._lease is None:

@@ -113,13 +113,13 @@ def _with_size_checked(text: str) -> str:
             _measure(text)
             return text
         except yaml.scanner.ScannerError as error:
-            text = _mended(text, error)
+            text = _completed(text, error)
         except yaml.YAMLError as error:
             raise BadYaml(f"The document cannot be read: {_first_line(error)}.") from error
     raise BadYaml("The document is full of escapes that YAML forbids.")
 
 
-def _mended(text: str, error: yaml.scanner.ScannerError) -> str:
+def _completed(text: str, error: yaml.scanner.ScannerError) -> str:
     mark = error.problem_mark
     at = -1 if mark is None else _offset(text, mark.line, mark.column)
     for start in (at - 1, at):

@@ -67,7 +67,7 @@ def test_a_policy_names_the_first_nodes_it_does_not_apply_to_and_counts_the_rest
         except_("deleted"),
         except_("deleted", backend="cpu-echo", done=False),
         except_("installed", backend="cpu-echo"),
-        except_("called_off", verb="upgrade", done=False),
+        except_("cancelled", verb="upgrade", done=False),
         except_("no_build", at=None, reason="it has no build for arm64"),
         except_("deleted"),
     ]

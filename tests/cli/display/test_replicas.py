@@ -78,9 +78,12 @@ EVERYWHERE = {"min_replicas": 0, "max_replicas": 0, "spread_all": True}
             id="several-wait-for-the-same",
         ),
         pytest.param(
-            {**running(wanted=2), "replicas": [{"node": "b", "slot": 0, "state": "away", "reason": "b is unhealthy"}]},
+            {
+                **running(wanted=2),
+                "replicas": [{"node": "b", "slot": 0, "state": "offline", "reason": "b is unhealthy"}],
+            },
             ["the replica on b is offline: b is unhealthy"],
-            id="away",
+            id="offline",
         ),
         pytest.param(running(wanted=3), ["2 more replicas will be loaded shortly"], id="not-begun"),
     ],

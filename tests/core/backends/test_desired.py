@@ -144,10 +144,10 @@ def test_an_intent_is_resolved_if_it_names_a_source(spec: BackendSpec, resolved:
 @pytest.mark.parametrize(
     ("policies", "on_drift"),
     [
-        pytest.param([], OnDrift.HEAL, id="without-a-policy-drift-is-corrected"),
+        pytest.param([], OnDrift.CORRECT, id="without-a-policy-drift-is-corrected"),
         pytest.param([policy(on_drift=OnDrift.REPORT, generation=3)], OnDrift.REPORT, id="an-older-policy-decides-too"),
         pytest.param([policy(on_drift=OnDrift.FREEZE, generation=9)], OnDrift.FREEZE, id="and-a-newer-one"),
-        pytest.param([policy(on_drift=OnDrift.FREEZE, selector={"a": "b"})], OnDrift.HEAL, id="if-it-matches"),
+        pytest.param([policy(on_drift=OnDrift.FREEZE, selector={"a": "b"})], OnDrift.CORRECT, id="if-it-matches"),
     ],
 )
 def test_the_policy_decides_what_happens_on_drift(policies: list[Policy], on_drift: OnDrift) -> None:

@@ -46,7 +46,7 @@ def state(*backends: ObservedBackend, spec: Intent | None = None, **fields: Any)
     return NodeBackends(node=machine(**fields), backends=list(backends), newest={"echo": spec} if spec else {})
 
 
-def policy(ensure: Ensure = Ensure.PRESENT, on_drift: OnDrift = OnDrift.HEAL, **fields: Any) -> Policy:
+def policy(ensure: Ensure = Ensure.PRESENT, on_drift: OnDrift = OnDrift.CORRECT, **fields: Any) -> Policy:
     plain = Policy(
         id="p", backend="echo", selector={}, ensure=ensure, spec=BackendSpec(reference="echo"), on_drift=on_drift,
         generation=9, operation_id="o", created_by="me", created_at=0, changed_at=0,
@@ -424,7 +424,7 @@ def test_find_stuck(fields: dict[str, Any], is_stuck: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_drift", "corrected"), [(OnDrift.HEAL, True), (OnDrift.REPORT, False), (OnDrift.FREEZE, False)]
+    ("on_drift", "corrected"), [(OnDrift.CORRECT, True), (OnDrift.REPORT, False), (OnDrift.FREEZE, False)]
 )
 @pytest.mark.parametrize(
     ("node", "cause"),

@@ -97,7 +97,7 @@ def test_dead_letters(node: NodeBackends, now_ms: int, changed_ms: int, verbs: l
 
 def test_only_drift_that_is_to_be_corrected_is_retried() -> None:
     wiped = state(spec=dead(generation=7))
-    assert corrections(wiped, now_ms=HOUR, on_drift=OnDrift.HEAL)
+    assert corrections(wiped, now_ms=HOUR, on_drift=OnDrift.CORRECT)
     assert not corrections(wiped, now_ms=HOUR, on_drift=OnDrift.REPORT)
 
 

@@ -79,7 +79,7 @@ def test_the_reaction_to_drift_does_not_decide_which_policy_applies(on_drift: On
 
 def test_values_as_the_api_writes_them() -> None:
     assert [ensure.value for ensure in Ensure] == ["present", "absent"]
-    assert [on_drift.value for on_drift in OnDrift] == ["heal", "report", "freeze"]
+    assert [on_drift.value for on_drift in OnDrift] == ["correct", "report", "freeze"]
 
 
 LABELS = st.dictionaries(st.sampled_from(["tier", "zone"]), st.sampled_from(["a", "b"]))

@@ -92,7 +92,7 @@ NO_GPU = policy(Ensure.ABSENT, id="other", selector={"gpu": "yes"}, generation=L
         pytest.param(
             state(spec=replace(DONE, generation=LATER, state=IntentState.CANCELLED)),
             [policy()],
-            (C.CALLED_OFF, "echo", False),
+            (C.CANCELLED, "echo", False),
             id="called-off",
         ),
     ],

@@ -334,7 +334,7 @@ async def test_a_policy_for_all_nodes_replaces_every_policy_with_a_selector(stor
     assert len(await stores.policies.read_all()) == 2
     await stores.admission.admit(admission(Verb.DELETE, policy=change(Ensure.ABSENT)))
     (left,) = await stores.policies.read_all()
-    assert (left.ensure, left.on_drift) == (Ensure.ABSENT, OnDrift.HEAL)
+    assert (left.ensure, left.on_drift) == (Ensure.ABSENT, OnDrift.CORRECT)
     changed = await stores.policies.set_on_drift(left.id, OnDrift.FREEZE, actor="me")
     assert changed.on_drift is OnDrift.FREEZE
     await stores.policies.end(left.id, actor="me")

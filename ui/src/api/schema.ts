@@ -2365,7 +2365,7 @@ export interface components {
          * ExceptionCause
          * @enum {string}
          */
-        ExceptionCause: "deleted" | "installed" | "called_off" | "no_build";
+        ExceptionCause: "deleted" | "installed" | "cancelled" | "no_build";
         /**
          * ExceptionView
          * @description A node that the policy selects and that is exempt from it.
@@ -3274,7 +3274,7 @@ export interface components {
          * OnDrift
          * @enum {string}
          */
-        OnDrift: "heal" | "report" | "freeze";
+        OnDrift: "correct" | "report" | "freeze";
         /** OperationList */
         OperationList: {
             /** Operations */
@@ -3601,7 +3601,7 @@ export interface components {
          * @description What a replica does now. It is `ready` only if requests can reach it.
          * @enum {string}
          */
-        ReplicaViewState: "starting" | "loading" | "ready" | "away" | "draining" | "stopping" | "failed";
+        ReplicaViewState: "starting" | "loading" | "ready" | "offline" | "draining" | "stopping" | "failed";
         /** RequestExplanation */
         RequestExplanation: {
             /** Id */

@@ -119,7 +119,7 @@ export interface NodeBackend {
   problem?: string;
 }
 
-export type ReplicaState = "starting" | "loading" | "ready" | "draining" | "stopping" | "failed" | "away";
+export type ReplicaState = "starting" | "loading" | "ready" | "draining" | "stopping" | "failed" | "offline";
 
 export interface Replica {
   id: string;

@@ -8,7 +8,7 @@ export const REPLICA_WORDS: Record<ReplicaState, { word: string; tone: Tone }> =
   draining: { word: "Draining", tone: "violet" },
   stopping: { word: "Stopping", tone: "grey" },
   failed: { word: "Failed", tone: "red" },
-  away: { word: "Offline", tone: "grey" },
+  offline: { word: "Offline", tone: "grey" },
 };
 
 /** Unknown: replicas or loads are not loaded yet, or could not be. */

@@ -68,7 +68,7 @@ def run_build(
             start_new_session=True,
         )
     if process.stdout is None:
-        raise AssertionError("the output was asked for as a pipe")
+        raise AssertionError("the output is a pipe")
     until_s = clock.monotonic_s() + limit_s
     with process.stdout as pipe, selectors.DefaultSelector() as arrivals:
         os.set_blocking(pipe.fileno(), False)

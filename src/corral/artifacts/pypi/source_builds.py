@@ -116,11 +116,11 @@ class SourceBuilds:
 
     def _build(self, source: Source, cancel: CancelToken) -> _Record:
         started_s = self.clock.monotonic_s()
-        workshop = self.staging.new_path()
+        build_directory = self.staging.new_path()
         try:
             with self.ledger.promise(self.blobs.bytes_missing(source.blob) + (source.blob.size or 0), source.filename):
                 self.blobs.fetch(source.blob, cancel, ProgressMeter(None, self.clock))
-                wheel = self._run(source, workshop, cancel)
+                wheel = self._run(source, build_directory, cancel)
                 _check_built(source, wheel)
                 built = Blob(
                     name=wheel.name,
@@ -139,7 +139,7 @@ class SourceBuilds:
             self._drop_source(source)
             raise
         finally:
-            remove_tree(workshop)
+            remove_tree(build_directory)
         self._drop_source(source)  # the wheel is what is needed from now on
         took_s = round(self.clock.monotonic_s() - started_s, 3)
         log.info("artifact.source_built", package=source.package, source=source.digest, wheel=digest, took_s=took_s)
@@ -149,10 +149,10 @@ class SourceBuilds:
         self.blobs.discard_partial(source.blob)
         self.blobs.remove(source.digest)
 
-    def _run(self, source: Source, workshop: Path, cancel: CancelToken) -> Path:
-        home, temporary, work, out = (workshop / name for name in ("home", "tmp", "work", "out"))
+    def _run(self, source: Source, build_directory: Path, cancel: CancelToken) -> Path:
+        home, temporary, work, out = (build_directory / name for name in ("home", "tmp", "work", "out"))
         with disk_errors(f"preparing the build of {source.filename}"):
-            for directory in (workshop, home, temporary, work, out):
+            for directory in (build_directory, home, temporary, work, out):
                 directory.mkdir(mode=0o700)
             # A copy: through a link the build could change the verified blob itself.
             shutil.copyfile(self.blobs.path(source.digest), work / source.filename)

@@ -20,10 +20,10 @@ EXCEPTIONS_SHOWN = 5
 @client_command
 @click.option(
     "--drift",
-    type=(str, click.Choice(["heal", "report", "freeze"])),
+    type=(str, click.Choice(["correct", "report", "freeze"])),
     default=None,
     metavar="POLICY HOW",
-    help="What to do on drift: heal (correct it), report (only show it), freeze (also block upgrades).",
+    help="What to do on drift: correct (bring it back), report (only show it), freeze (also block upgrades).",
 )
 @click.option("--end", default=None, metavar="POLICY", help="Remove a policy. Installed backends are not deleted.")
 def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> None:
@@ -95,7 +95,7 @@ def _why(exception: dict[str, Any], backend: str, now_s: float) -> str:
         return str(exception["reason"])
     at = exception["at"]
     ago = f" {format_age(now_s - datetime.fromisoformat(at).timestamp())} ago" if at else ""
-    if exception["cause"] == "called_off":
+    if exception["cause"] == "cancelled":
         return f"{exception['verb']} cancelled{ago}"
     other = f"{exception['backend']} " if exception["backend"] != backend else ""
     requested = {"deleted": "delete requested", "installed": "install requested"}

@@ -73,7 +73,7 @@ def problems(running: Running) -> list[str]:
 def notes(running: Running) -> list[str]:
     """What differs from the desired replicas: loads in progress, waiting or failed, and replicas offline or failed."""
     found = _load_notes(running["loads"], more=bool(running["ready"]))
-    found += [_replica_note(one) for one in running["replicas"] if one["state"] in ("away", "failed")]
+    found += [_replica_note(one) for one in running["replicas"] if one["state"] in ("offline", "failed")]
     missing = _minimum(running) - running["ready"]
     if _matches_no_node(running):
         found.append("no healthy node matches its selector")
@@ -104,7 +104,7 @@ def _next_attempt(times: list[str]) -> str:
 
 def _replica_note(replica: dict[str, Any]) -> str:
     why = f": {clean(replica['reason'])}" if replica.get("reason") else ""
-    state = "offline" if replica["state"] == "away" else replica["state"]
+    state = replica["state"]
     return f"the replica on {clean(replica['node'])} is {state}{why}"
 
 

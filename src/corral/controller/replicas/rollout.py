@@ -223,7 +223,7 @@ class _NodeRollout:
 
     def _check_start(self, model: str, revision: str, since_ms: int, view: RolloutView) -> int | None:
         """When the model last failed on the node. Raises VersionFailed if that was this version, since `since_ms`."""
-        own = view.setbacks.get((self._node_id, model, revision))
+        own = view.backoffs.get((self._node_id, model, revision))
         if own is None:
             return None
         if own.digest == self._digest and own.failed_at_ms >= since_ms:

@@ -99,7 +99,7 @@ def find_desired(
     newest = state.newest.get(backend)
     intent = state.restored.get(backend, newest)
     policy = policy_for(state.node, backend, policies)
-    on_drift = policy.on_drift if policy is not None else OnDrift.HEAL
+    on_drift = policy.on_drift if policy is not None else OnDrift.CORRECT
     if policy is not None and (intent is None or intent.generation < policy.generation or _is_void(intent, policy)):
         verb = _verb_of(policy)
         spec, generation, resolved = policy.spec, policy.generation, False

@@ -138,7 +138,7 @@ def plan_corrections(
         if state.backends is None or state.node.status is not NodeStatus.HEALTHY:
             continue
         for backend, desired in find_all_desired(state, policies).items():
-            if desired.on_drift is not OnDrift.HEAL:
+            if desired.on_drift is not OnDrift.CORRECT:
                 continue
             drifts = [one for one in _compare(state, backend, desired, ()) if one.cause in _CORRECTABLE]
             if not drifts or not _may_correct(desired, drifts[0].cause, now_ms=now_ms, settle_ms=settle_ms):

@@ -116,7 +116,7 @@ def skip_frozen_nodes(
         if policy is None or policy.on_drift is not OnDrift.FREEZE:
             free.append(state)
             continue
-        command = f"corral backends policies --drift {policy.id} heal"
+        command = f"corral backends policies --drift {policy.id} correct"
         reason = f"{backend} is frozen by a policy; `{command}` allows upgrades again"
         frozen.append(Skipped(node_id=state.node.id, node_name=state.node.name, reason=reason))
     return free, frozen

@@ -16,7 +16,7 @@ class Ensure(StrEnum):
 
 
 class OnDrift(StrEnum):
-    HEAL = "heal"
+    CORRECT = "correct"
     """Correct drift, and install on nodes that join later."""
     REPORT = "report"
     """Show drift, and change nothing."""

@@ -18,7 +18,7 @@ from corral.core.nodes.targets import takes_backends
 class ExceptionCause(StrEnum):
     DELETED = "deleted"
     INSTALLED = "installed"
-    CALLED_OFF = "called_off"
+    CANCELLED = "cancelled"
     """The policy's own intent was cancelled; nothing happens until it is requested again."""
     NO_BUILD = "no_build"
 
@@ -103,7 +103,7 @@ def _why_nothing(
     return PolicyException(
         node_id=node.id,
         node_name=node.name,
-        cause=ExceptionCause.CALLED_OFF,
+        cause=ExceptionCause.CANCELLED,
         backend=policy.backend,
         verb=last.verb,
         done=False,

@@ -170,7 +170,7 @@ def _clash_of_downloads(config: ModelConfig, others: Sequence[ModelConfig]) -> s
             name = posixpath.normpath(file.filename)
             before, owner = taken.setdefault(name, (file, one.name))
             if one is config and not _is_same_source(file, before):
-                whose = "twice by itself" if owner == config.name else f"also by the model {owner!r}"
+                whose = "twice by this model" if owner == config.name else f"also by the model {owner!r}"
                 return (
                     f"{config.name!r} keeps {file.uri} as {file.filename}, and {before.uri} is kept under that name,"
                     f" {whose}: one would be served with the weights of the other. Give it another filename; if both"

@@ -97,7 +97,7 @@ class GatewayWiring:
             usage=usage,
             proxies=TrustedProxies(info.settings.trusted_proxies),
         )
-        self.pulse = FleetTraffic(self.gateway.metrics, self.gateway.accounting.fold, frontend=info.id, clock=clock)
+        self.traffic = FleetTraffic(self.gateway.metrics, self.gateway.accounting.fold, frontend=info.id, clock=clock)
         self.loops = {
             "routes": self.gateway.table.follow,
             "keys": self._keys.follow,
@@ -123,7 +123,7 @@ class GatewayWiring:
     async def start(self) -> None:
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
         await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
-        await self._bus.serve(TRAFFIC, self._on_pulse, concurrency=8)
+        await self._bus.serve(TRAFFIC, self._on_traffic, concurrency=8)
         await self._bus.serve(EXPLAIN_REQUEST, self._on_why, concurrency=8)
         await self._key_peers.serve(self._keys.answer_peer, drop=self._keys.drop)
         await self.gateway.table.catch_up()
@@ -158,8 +158,8 @@ class GatewayWiring:
     async def _on_open_requests(self, message: BusMessage) -> None:
         self._inflight.receive(decode(message.data, OpenRequests))
 
-    async def _on_pulse(self, message: BusMessage) -> None:
-        self.pulse.receive(decode(message.data, TrafficReport))
+    async def _on_traffic(self, message: BusMessage) -> None:
+        self.traffic.receive(decode(message.data, TrafficReport))
 
     async def _on_why(self, message: BusMessage) -> bytes | None:
         trace = self.gateway.explain(decode(message.data, ExplainRequest).id)
@@ -180,11 +180,11 @@ class GatewayWiring:
         async def publish(report: TrafficReport) -> None:
             await self._bus.publish(TRAFFIC, encode(report))
 
-        await self.pulse.keep_publishing(publish)
+        await self.traffic.keep_publishing(publish)
 
     async def _read_memory(self) -> None:
         while True:
-            self.pulse.record_memory({node.name: memory_use(node) for node in await self._stores.nodes.read_all()})
+            self.traffic.record_memory({node.name: memory_use(node) for node in await self._stores.nodes.read_all()})
             await asyncio.sleep(MEMORY_EVERY_S)
 
     async def _publish_open_requests(self) -> None:

@@ -241,7 +241,7 @@ class FrontendRole:
             in_flight=self._inflight,
             explain=self._gateway.explain,
             metrics=self._gateway.read_metrics,
-            traffic=self._gateway.pulse,
+            traffic=self._gateway.traffic,
             logs=WorkerLogs(self._drivers.find_server),
             disk=self._disk,
         )

@@ -146,9 +146,9 @@ class AdmissionStore:
             "SELECT selector, on_drift FROM backend_policies WHERE backend = $1 AND ended_at IS NULL FOR UPDATE",
             admission.backend,
         )
-        kept = next((OnDrift(row["on_drift"]) for row in before if row["selector"] == selector), OnDrift.HEAL)
+        kept = next((OnDrift(row["on_drift"]) for row in before if row["selector"] == selector), OnDrift.CORRECT)
         await replace_policies(tx, admission.backend, selector, operation_id=admission.id)
-        on_drift = change.on_drift or (kept if change.ensure is Ensure.PRESENT else OnDrift.HEAL)
+        on_drift = change.on_drift or (kept if change.ensure is Ensure.PRESENT else OnDrift.CORRECT)
         await tx.execute(
             "INSERT INTO backend_policies (id, backend, selector, ensure, spec, on_drift, generation, operation_id,"
             " created_by, created_at, changed_at, ended_because)"

@@ -28,7 +28,7 @@ class RolloutView:
     """The same, by the replica they replace and by the node on which one was stopped first for them."""
     stopped: Mapping[str, list[StoppedFirst]] = field(default_factory=dict)
     """By node."""
-    setbacks: Mapping[tuple[str, str, str], LoadBackoff] = field(default_factory=dict)
+    backoffs: Mapping[tuple[str, str, str], LoadBackoff] = field(default_factory=dict)
     """By node, model and revision."""
     models: Mapping[str, StoppedModel] = field(default_factory=dict)
     """Models of the stopped replicas."""
@@ -53,7 +53,7 @@ class RolloutStore:
                 jobs={job.id: job for job in jobs},
                 jobs_for=_grouped((key, job) for job in jobs for key in (job.replaces, job.stop_first_node) if key),
                 stopped=_grouped((one.node_id, one) for one in stopped),
-                setbacks={(row["node_id"], row["model"], row["revision"]): read_backoff_row(row) for row in failed},
+                backoffs={(row["node_id"], row["model"], row["revision"]): read_backoff_row(row) for row in failed},
                 models=await read_stopped_models(tx, stopped),
             )
 

@@ -34,7 +34,7 @@ ROW = Replica(id="r", node_id="n", model="tiny", slot=0, revision="", state=Repl
         (ReplicaState.FAILED, None, "failed", "unloading"),
         (ReplicaState.READY, Availability.SERVES, "ready", "loaded"),
         (ReplicaState.READY, Availability.RETURNING, "loading", "loading"),
-        (ReplicaState.READY, Availability.OFFLINE, "away", "loaded"),
+        (ReplicaState.READY, Availability.OFFLINE, "offline", "loaded"),
         (ReplicaState.READY, Availability.LOST, "failed", "unloading"),
     ],
 )

@@ -19,7 +19,7 @@ import styles from "./Policies.module.css";
 import { galleryQueries, useBackendMutation } from "./queries";
 
 const ON_DRIFT = [
-  { value: "heal", word: "Auto-correct" },
+  { value: "correct", word: "Auto-correct" },
   { value: "report", word: "Report only" },
   { value: "freeze", word: "Freeze version" },
 ] as const;

@@ -22,7 +22,7 @@ test("an exception of a policy names the change on the node and its age", () => 
   expect(words({})).toBe("deleted 3 min ago");
   expect(words({ done: false })).toBe("delete requested 3 min ago");
   expect(words({ cause: "installed", backend: "cpu-echo" })).toBe("cpu-echo installed 3 min ago");
-  expect(words({ cause: "called_off", verb: "upgrade", done: false })).toBe("upgrade cancelled 3 min ago");
+  expect(words({ cause: "cancelled", verb: "upgrade", done: false })).toBe("upgrade cancelled 3 min ago");
   expect(words({ cause: "no_build", at: null, reason: "it has no build for arm64" })).toBe("it has no build for arm64");
   expect(words({ at: null })).toBe("deleted");
 });

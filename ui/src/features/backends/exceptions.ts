@@ -8,6 +8,6 @@ export function exceptionWords(exception: PolicyException, policyBackend: string
   const { cause, backend, verb, done, at, reason } = exception;
   if (cause === "no_build") return reason;
   const ago = at === null ? "" : ` ${formatAge((now - Date.parse(at)) / 1000)}`;
-  if (cause === "called_off") return `${verb} cancelled${ago}`;
+  if (cause === "cancelled") return `${verb} cancelled${ago}`;
   return `${backend === policyBackend ? "" : `${backend} `}${done ? cause : REQUESTED[cause]}${ago}`;
 }

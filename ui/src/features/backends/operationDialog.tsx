@@ -110,7 +110,7 @@ function RequestForm({
 }) {
   const announce = useAnnounce();
   const [draft, setDraft] = useState(request.target);
-  const [onDrift, setOnDrift] = useState("heal");
+  const [onDrift, setOnDrift] = useState("correct");
   const [problem, setProblem] = useState<string | null>(null);
   const start = useBackendMutation((target: Target) => send(request, target, onDrift));
   const words = WORDS[request.verb];
@@ -145,7 +145,7 @@ function RequestForm({
           value={onDrift}
           onChange={setOnDrift}
           options={[
-            { value: "heal", word: "Auto-correct" },
+            { value: "correct", word: "Auto-correct" },
             { value: "report", word: "Report only" },
             { value: "freeze", word: "Freeze version" },
           ]}

@@ -148,7 +148,7 @@ test("a model below its desired replicas is listed, with a milder tone while it 
     detail: "No node has capacity.",
   });
   expect(
-    concerns(summary({ ready: 1, desired: two, replicas: [{ node: "b", slot: 0, state: "away" }] }))[0],
+    concerns(summary({ ready: 1, desired: two, replicas: [{ node: "b", slot: 0, state: "offline" }] }))[0],
   ).toMatchObject({ tone: "warn", text: "m has 1 of 2 replicas ready", detail: "Its replica on b is offline." });
   expect(concerns(summary({ ready: 2, desired: two }))).toEqual([]);
   expect(concerns(summary({}))).toEqual([]);

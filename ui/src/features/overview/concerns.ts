@@ -161,7 +161,7 @@ function concernOf(
   const share = `${ready} of ${desired} replicas ready`;
   const offline = onceEach(
     closed,
-    replicas.filter(({ state }) => state === "away").map(({ node }) => `its replica on ${node} is offline`),
+    replicas.filter(({ state }) => state === "offline").map(({ node }) => `its replica on ${node} is offline`),
   );
   if (offline !== "") return { model, tone: "warn", text: `${model} has ${share}`, detail: offline };
   const isLoading = loads.length > 0 || replicas.some(({ state }) => state === "starting" || state === "loading");

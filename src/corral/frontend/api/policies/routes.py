@@ -161,7 +161,7 @@ def _policy(policy: Policy, exceptions: Exceptions, holds: Sequence[VersionHold]
 
 
 def _exception(one: PolicyException, requested_by: str, requested_at: int | None) -> ExceptionView:
-    cancelled = one.cause is ExceptionCause.CALLED_OFF
+    cancelled = one.cause is ExceptionCause.CANCELLED
     return ExceptionView(
         node_id=one.node_id,
         node_name=one.node_name,

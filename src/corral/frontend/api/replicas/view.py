@@ -27,7 +27,7 @@ class ReplicaViewState(StrEnum):
     STARTING = "starting"
     LOADING = "loading"
     READY = "ready"
-    AWAY = "away"
+    OFFLINE = "offline"
     DRAINING = "draining"
     STOPPING = "stopping"
     FAILED = "failed"
@@ -44,7 +44,7 @@ _LOCALAI_STATES = {
     ReplicaViewState.STARTING: LocalAiReplicaState.STAGING,
     ReplicaViewState.LOADING: LocalAiReplicaState.LOADING,
     ReplicaViewState.READY: LocalAiReplicaState.LOADED,
-    ReplicaViewState.AWAY: LocalAiReplicaState.LOADED,
+    ReplicaViewState.OFFLINE: LocalAiReplicaState.LOADED,
     ReplicaViewState.DRAINING: LocalAiReplicaState.UNLOADING,
     ReplicaViewState.STOPPING: LocalAiReplicaState.UNLOADING,
     ReplicaViewState.FAILED: LocalAiReplicaState.UNLOADING,
@@ -53,7 +53,7 @@ _LOCALAI_STATES = {
 _AVAILABILITY_STATES = {
     Availability.SERVES: ReplicaViewState.READY,
     Availability.RETURNING: ReplicaViewState.LOADING,
-    Availability.OFFLINE: ReplicaViewState.AWAY,
+    Availability.OFFLINE: ReplicaViewState.OFFLINE,
     Availability.LOST: ReplicaViewState.FAILED,
 }
 
