@@ -10,7 +10,7 @@ import msgspec
 
 from corral.artifacts.digests import Digest, digest_of
 from corral.artifacts.errors import PolicyRefused
-from corral.formats import ed25519, p256
+from corral.formats import p256
 from corral.system.json import decode_json
 
 SUPPORTED = (
@@ -20,6 +20,7 @@ SUPPORTED = (
 _PEM_HEAD, _PEM_TAIL = "-----BEGIN PUBLIC KEY-----", "-----END PUBLIC KEY-----"
 _P256_INFO = bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200")
 _ED25519_INFO = bytes.fromhex("302a300506032b6570032100")
+_ED25519_BYTES = 32
 _PAYLOAD_TYPE = "cosign container image signature"
 
 
@@ -100,8 +101,24 @@ def _p256_key(der: bytes) -> PublicKey:
 
 
 def _ed25519_key(der: bytes) -> PublicKey:
-    key = ed25519.read_key(der.removeprefix(_ED25519_INFO))
-    return PublicKey(der, lambda payload, signature: ed25519.is_signed_by(key, payload, signature))
+    # Few galleries require signatures, and libsodium takes a while to load.
+    from nacl.bindings import crypto_core_ed25519_is_valid_point
+    from nacl.exceptions import BadSignatureError
+    from nacl.signing import VerifyKey
+
+    raw = der.removeprefix(_ED25519_INFO)
+    if len(raw) != _ED25519_BYTES or not crypto_core_ed25519_is_valid_point(raw):
+        raise ValueError("it is not a valid Ed25519 point")
+    key = VerifyKey(raw)
+
+    def has_signed(payload: bytes, signature: bytes) -> bool:
+        try:
+            key.verify(payload, signature)
+        except (BadSignatureError, ValueError):
+            return False
+        return True
+
+    return PublicKey(der, has_signed)
 
 
 class _Image(msgspec.Struct, rename="kebab"):

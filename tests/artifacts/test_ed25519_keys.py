@@ -1,12 +1,16 @@
-"""Ed25519: the published examples, what OpenSSL signs, and everything that must not pass."""
+"""Ed25519 keys of a signature policy: the published examples, OpenSSL's signatures, and everything that must fail."""
 
+import base64
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from corral.formats.ed25519 import is_signed_by, read_key
+from corral.artifacts.errors import PolicyRefused
+from corral.artifacts.signatures import PublicKey, SignaturePolicy, check_policy
+
+DER_PREFIX = bytes.fromhex("302a300506032b6570032100")
 
 # RFC 8032, 7.1: the first two examples
 EXAMPLES = [
@@ -23,14 +27,24 @@ EXAMPLES = [
         "eeb00d291612bb0c00",
     ),
 ]
-KEY = read_key(bytes.fromhex(EXAMPLES[1][0]))
+RAW_KEY = bytes.fromhex(EXAMPLES[1][0])
+
+
+def read_key(raw: bytes) -> PublicKey:
+    body = base64.b64encode(DER_PREFIX + raw).decode()
+    pem = f"-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n"
+    (key,) = check_policy(SignaturePolicy(public_keys=(pem,)), "The gallery")
+    return key
+
+
+KEY = read_key(RAW_KEY)
 SIGNATURE = bytes.fromhex(EXAMPLES[1][2])
 ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
 @pytest.mark.parametrize(("key", "message", "signature"), EXAMPLES)
 def test_the_published_examples_hold(key: str, message: bytes, signature: str) -> None:
-    assert is_signed_by(read_key(bytes.fromhex(key)), message, bytes.fromhex(signature))
+    assert read_key(bytes.fromhex(key)).has_signed(message, bytes.fromhex(signature))
 
 
 def scalar_beyond_the_order() -> bytes:
@@ -54,23 +68,25 @@ def scalar_beyond_the_order() -> bytes:
     ],
 )
 def test_nothing_else_counts_as_signed(message: bytes, signature: bytes) -> None:
-    assert not is_signed_by(KEY, message, signature)
+    assert not KEY.has_signed(message, signature)
 
 
 @pytest.mark.parametrize(
     "raw",
     [
         b"",
-        KEY.raw[:-1],
-        KEY.raw + b"\0",
+        RAW_KEY[:-1],
+        RAW_KEY + b"\0",
         (2).to_bytes(32, "little"),
         (2**255 - 19).to_bytes(32, "little"),
         (1 | 1 << 255).to_bytes(32, "little"),
+        (1).to_bytes(32, "little"),
+        bytes(32),
     ],
-    ids=["empty", "short", "long", "no-point", "not-reduced", "minus-zero"],
+    ids=["empty", "short", "long", "no-point", "not-reduced", "minus-zero", "neutral-point", "small-order"],
 )
-def test_what_is_no_key_is_refused(raw: bytes) -> None:
-    with pytest.raises(ValueError):
+def test_a_damaged_key_is_refused(raw: bytes) -> None:
+    with pytest.raises(PolicyRefused, match="damaged key"):
         read_key(raw)
 
 
@@ -83,5 +99,5 @@ def test_what_openssl_signs_is_signed(tmp_path: Path) -> None:
     raw = subprocess.run(command, check=True, capture_output=True).stdout[-32:]
     command = ["openssl", "pkeyutl", "-sign", "-rawin", "-inkey", key, "-in", message]
     signature = subprocess.run(command, check=True, capture_output=True).stdout
-    assert is_signed_by(read_key(raw), b"corral", signature)
-    assert not is_signed_by(read_key(raw), b"corral!", signature)
+    assert read_key(raw).has_signed(b"corral", signature)
+    assert not read_key(raw).has_signed(b"corral!", signature)
