@@ -1,6 +1,7 @@
-"""Sends files to a worker's file server: what is there is not sent again, a cut connection goes on where it broke."""
+"""Sends files to a worker's file server with sendfile. Files that are there are skipped; broken transfers resume."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -10,37 +11,28 @@ from urllib.parse import quote, urlsplit
 
 from corral.core.errors import Conflict, CorralError, NotFound, OutcomeUnknown, Unavailable
 from corral.core.sizes import format_bytes
+from corral.system.http_call import HttpAnswer, ResponseParser, request_head
 from corral.system.local_files import LocalFile
 from corral.system.worker_files import FileServer
 
 SLICE_BYTES = 8 << 20
 STALL_S = 120.0
 ANSWER_WITHIN_S = 600.0
-"""After the last byte: the receiver may still have to hash what it got before us."""
+"""After the last byte, because the receiver may still have to hash the part that it had before."""
 ASKED_FROM_BYTES = 1 << 20
-"""From this size on nothing is sent before the receiver says that it wants it."""
+"""From this size on, the sender waits for `100 Continue` before it sends the file."""
 CONTINUE_WITHIN_S = 5.0
 ANSWER_MOST_BYTES = 64 << 10
 RETRY_FIRST_S, RETRY_LONGEST_S = 0.01, 30.0
 FRUITLESS_TRIES = 14
-"""In a row without a single byte getting there."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class _Cut(Exception):
-    """The connection broke; what arrived is kept."""
+"""Attempts in a row that transferred no byte."""
 
 
 async def upload(
     server: FileServer, file: LocalFile, *, sha256: str, on_bytes: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Returns how many bytes were sent. `on_bytes` is told each advance. Raises when it makes no headway at all."""
+    """Sends a file and returns the number of bytes sent. Calls `on_bytes` for each part. Raises when attempts in a row
+    transfer nothing."""
     sent, fruitless, delay_s = 0, 0, RETRY_FIRST_S
     reached = -1
     problem: Exception | None = None
@@ -58,12 +50,12 @@ async def upload(
                 sent += counter.count
             if done:
                 return sent
-        except (_Cut, OSError, TimeoutError) as error:
+        except OSError as error:
             problem = error
             fruitless += 1
             await asyncio.sleep(delay_s)
             delay_s = min(RETRY_LONGEST_S, delay_s * 2)
-    raise Unavailable(f"{file.path.name} could not be sent to {server.url}: {problem or 'it made no headway'}")
+    raise Unavailable(f"{file.path.name} could not be sent to {server.url}: {problem or 'no progress'}")
 
 
 class _Counter:
@@ -77,7 +69,7 @@ class _Counter:
 
 
 async def _offset(server: FileServer, file: LocalFile, sha256: str) -> int | None:
-    """Where to go on; None when the whole file is there."""
+    """Where to resume. None when the receiver has the whole file."""
     answer = await _exchange(server, "HEAD", file.key, {})
     if answer.status == 404:
         return 0
@@ -90,7 +82,7 @@ async def _offset(server: FileServer, file: LocalFile, sha256: str) -> int | Non
 
 
 async def _put(server: FileServer, file: LocalFile, sha256: str, offset: int, counter: _Counter) -> bool:
-    """The rest of the file in one request. False when the receiver wants it from somewhere else."""
+    """Sends the rest of the file in one request. False when the receiver requires another offset."""
     headers = {"X-Content-SHA256": sha256, "Content-Length": str(file.size - offset)}
     if file.size:
         headers["Content-Range"] = f"bytes {offset}-{file.size - 1}/{file.size}"
@@ -106,21 +98,21 @@ async def _put(server: FileServer, file: LocalFile, sha256: str, offset: int, co
             raise _refused(answer, file)
 
 
-def _refused(answer: _Answer, file: LocalFile) -> CorralError:
-    text = answer.body.decode(errors="replace").strip()[:300]
-    told = f"{file.path.name} ({format_bytes(file.size)}) was refused with status {answer.status}: {text}"
+def _refused(answer: HttpAnswer, file: LocalFile) -> CorralError:
+    reason = answer.body.decode(errors="replace").strip()[:300]
+    text = f"{file.path.name} ({format_bytes(file.size)}) was rejected with status {answer.status}: {reason}"
     match answer.status:
         case 413 | 507:
-            return Unavailable(told)
+            return Unavailable(text)
         case status if status < 500:
-            return Conflict(told)
+            return Conflict(text)
         case _:
-            return OutcomeUnknown(told)
+            return OutcomeUnknown(text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What is to be sent of a file."""
+    """The part of a file that is still to be sent."""
 
     file: LocalFile
     offset: int
@@ -129,29 +121,45 @@ class _Rest:
 
 async def _exchange(
     server: FileServer, method: str, key: str, headers: dict[str, str], *, body: _Rest | None = None
-) -> _Answer:
+) -> HttpAnswer:
     address = urlsplit(server.url)
     if address.hostname is None:
         raise NotFound(f"{server.url!r} is not an address")
-    lines = [
-        f"{method} /v1/files/{quote(key)} HTTP/1.1",
-        f"Host: {address.netloc}",
-        f"Authorization: Bearer {server.token}",
-        "Connection: close",
-        *(f"{name}: {value}" for name, value in headers.items()),
-    ]
+    headers = {"Authorization": f"Bearer {server.token}", **headers}
+    head = request_head(method, f"{server.url}/v1/files/{quote(key)}", headers)
     async with asyncio.timeout(STALL_S):
-        line = _Line(await _connect(address.hostname, address.port or 80))
-    with line.socket:
+        connection = await _connect(address.hostname, address.port or 80)
+    response = ResponseParser(method)
+    with connection:
         async with asyncio.timeout(STALL_S):
-            await asyncio.get_running_loop().sock_sendall(line.socket, ("\r\n".join(lines) + "\r\n\r\n").encode())
+            await asyncio.get_running_loop().sock_sendall(connection, head)
         if body is not None:
-            early = await line.read_early() if "Expect" in headers else None
-            if early is not None:
-                return early
-            await _send(line.socket, body)
-        async with asyncio.timeout(ANSWER_WITHIN_S):
-            return await line.read_answer(head_only=method == "HEAD")
+            if "Expect" in headers:
+                await _wait_for_continue(connection, response)
+            if not response.has_head:
+                await _send(connection, body)
+        async with asyncio.timeout(STALL_S if response.has_head else ANSWER_WITHIN_S):
+            return await _read_response(connection, response)
+
+
+async def _wait_for_continue(connection: socket.socket, response: ResponseParser) -> None:
+    """Waits until the receiver accepts or rejects the file. A receiver that does not know the question is silent."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CONTINUE_WITHIN_S):
+            while not response.may_continue and not response.has_head:
+                await _receive(connection, response)
+
+
+async def _read_response(connection: socket.socket, response: ResponseParser) -> HttpAnswer:
+    body = response.take_body()
+    while not response.is_complete and len(body) < ANSWER_MOST_BYTES:
+        await _receive(connection, response)
+        body += response.take_body()
+    return HttpAnswer(response.status, body, response.headers)
+
+
+async def _receive(connection: socket.socket, response: ResponseParser) -> None:
+    response.feed(await asyncio.get_running_loop().sock_recv(connection, ANSWER_MOST_BYTES))
 
 
 async def _connect(host: str, port: int) -> socket.socket:
@@ -173,7 +181,7 @@ async def _connect(host: str, port: int) -> socket.socket:
 
 
 async def _send(connection: socket.socket, rest: _Rest) -> None:
-    """From the file's pages to the socket, without a copy of ours in between."""
+    """Sends from the page cache to the socket without copying through this process."""
     offset, size = rest.offset, rest.file.size
     with rest.file.path.open("rb", buffering=0) as source:
         while offset < size:
@@ -188,8 +196,8 @@ async def _send(connection: socket.socket, rest: _Rest) -> None:
 
 
 async def _slice(connection: socket.socket, source: FileIO, offset: int, most: int) -> int | None:
-    """As much as the socket takes now; None when it takes nothing. In a thread, because it may have to read the disk;
-    whoever is cancelled stays until the thread has let go of both."""
+    """Sends as much as the socket takes now; None when it takes nothing. It runs in a thread: it may read the disk.
+    A cancelled caller waits until the thread no longer uses the socket and the file."""
     sending = asyncio.ensure_future(asyncio.to_thread(_sendfile, connection.fileno(), source.fileno(), offset, most))
     try:
         return await asyncio.shield(sending)
@@ -213,46 +221,3 @@ async def _until_writable(connection: socket.socket) -> None:
         await writable.wait()
     finally:
         loop.remove_writer(connection)
-
-
-class _Line:
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
-        self._came = b""
-
-    async def read_early(self) -> _Answer | None:
-        """What the receiver says before it got anything: None when it wants the file, or does not know the question."""
-        try:
-            async with asyncio.timeout(CONTINUE_WITHIN_S):
-                await self._receive_until(b"\r\n\r\n")
-        except TimeoutError:
-            return None
-        if self._came.startswith(b"HTTP/1.1 100"):
-            self._came = self._came.partition(b"\r\n\r\n")[2]
-            return None
-        async with asyncio.timeout(STALL_S):
-            return await self.read_answer(head_only=False)
-
-    async def read_answer(self, *, head_only: bool) -> _Answer:
-        await self._receive_until(b"\r\n\r\n")
-        head, _, body = self._came.partition(b"\r\n\r\n")
-        first, *rest = head.decode("latin-1").split("\r\n")
-        pairs = (line.partition(":") for line in rest)
-        headers = {name.strip().lower(): value.strip() for name, colon, value in pairs if colon}
-        try:
-            status = int(first.split(" ")[1])
-        except (IndexError, ValueError):
-            raise _Cut(f"not an answer: {first[:80]}") from None
-        while not head_only and len(body) < ANSWER_MOST_BYTES and (data := await self._receive()):
-            body += data
-        return _Answer(status, headers, body)
-
-    async def _receive_until(self, mark: bytes) -> None:
-        while mark not in self._came:
-            data = await self._receive()
-            if not data or len(self._came) > ANSWER_MOST_BYTES:
-                raise _Cut("the connection was closed before an answer came")
-            self._came += data
-
-    async def _receive(self) -> bytes:
-        return await asyncio.get_running_loop().sock_recv(self.socket, ANSWER_MOST_BYTES)

@@ -1,22 +1,24 @@
-"""What processes on a worker's machine write, over the worker's own HTTP server."""
+"""Logs of the backend processes on a node, over the worker's HTTP server."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from corral.core.errors import Unavailable
+from corral.system.http_call import NoAnswer, NoConnection, http_call
+from corral.system.json import decode_json
 from corral.system.worker_files import FileServer
 
 READ_WITHIN_S = 15.0
 LINE_MOST_BYTES = 16 << 20
+LOG_MOST_BYTES = 64 << 20
 
 
 class WorkerLogs:
-    """`find` tells where the server of a node is, and what opens it."""
+    """`find` returns the HTTP server of a node and its token."""
 
     def __init__(self, find: Callable[[str], Awaitable[FileServer]]) -> None:
         self._find = find
@@ -28,13 +30,12 @@ class WorkerLogs:
         return await self._read(node_id, f"/v1/backend-logs/{quote(key, safe='')}")
 
     async def follow(self, node_id: str, key: str) -> AsyncIterator[str]:
-        """The worker's messages: first the lines there are, then each as it is written."""
+        """Yields the worker's messages: first the existing lines, then each new one."""
         server = await self._find(node_id)
         url = f"ws{server.url.removeprefix('http')}/v1/backend-logs/{quote(key, safe='')}/ws"
-        headers = {"Authorization": f"Bearer {server.token}"}
         try:
             async with connect(
-                url, additional_headers=headers, open_timeout=READ_WITHIN_S, max_size=LINE_MOST_BYTES, proxy=None
+                url, additional_headers=server.headers, open_timeout=READ_WITHIN_S, max_size=LINE_MOST_BYTES, proxy=None
             ) as socket:
                 async for message in socket:
                     yield message if isinstance(message, str) else message.decode("utf-8", "replace")
@@ -44,16 +45,22 @@ class WorkerLogs:
     async def _read(self, node_id: str, path: str) -> Any:
         server = await self._find(node_id)
         try:
-            async with httpx.AsyncClient(timeout=READ_WITHIN_S, trust_env=False) as client:
-                answer = await client.get(server.url + path, headers={"Authorization": f"Bearer {server.token}"})
-                answer.raise_for_status()
-                return answer.json()
-        except (httpx.HTTPError, ValueError) as error:
+            answer = await http_call(
+                "GET",
+                server.url + path,
+                headers=server.headers,
+                within_s=READ_WITHIN_S,
+                most_bytes=LOG_MOST_BYTES,
+            )
+            if not 200 <= answer.status < 300:
+                raise ValueError(f"status {answer.status}")
+            return decode_json(answer.body, Any)
+        except (NoConnection, NoAnswer, ValueError) as error:  # msgspec's DecodeError is a ValueError
             raise _unreachable(server, error) from error
 
 
 def _unreachable(server: FileServer, error: Exception) -> Unavailable:
     return Unavailable(
-        f"the worker at {server.url} did not tell its logs: {str(error) or type(error).__name__};"
-        " they are also in its data directory, under logs"
+        f"cannot read logs from the worker at {server.url}: {str(error) or type(error).__name__}."
+        " The logs are also in the worker's data directory, under logs"
     )

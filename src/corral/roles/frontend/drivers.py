@@ -54,7 +54,6 @@ class DriversWiring:
 
     async def close(self) -> None:
         await self.driver.close()
-        await self._files.close()
 
     async def find_server(self, node_id: str) -> FileServer:
         known = self._known.get(node_id)

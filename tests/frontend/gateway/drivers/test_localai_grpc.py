@@ -519,7 +519,6 @@ async def media(backend: RunningBackend, tmp_path: Path) -> AsyncIterator[Rig]:
     await rig.load()
     yield rig
     await rig.driver.close()
-    await files.close()
     server.stop()
 
 
