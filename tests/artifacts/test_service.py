@@ -137,7 +137,8 @@ async def test_a_download_that_was_begun_is_kept_for_two_weeks(
 
 
 def test_settings_never_show_a_secret() -> None:
-    from corral.artifacts.settings import HuggingFaceSettings, Peer, PypiSettings, RegistryLogin, S3Settings
+    from corral.artifacts.settings import HuggingFaceSettings, Peer, PypiSettings, RegistryLogin
+    from corral.system.s3 import S3Settings
 
     canary = "canary-secret"
     shown = repr(

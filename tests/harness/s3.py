@@ -15,8 +15,7 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from corral.artifacts.settings import S3Settings
-from corral.artifacts.sources.s3 import sign
+from corral.system.s3 import S3Settings, sign
 from harness.ports import free_port
 from harness.waiting import is_listening, wait_until
 

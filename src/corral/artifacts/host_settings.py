@@ -14,11 +14,11 @@ from corral.artifacts.settings import (
     NetworkPolicy,
     PypiSettings,
     RegistryLogin,
-    S3Settings,
 )
 from corral.core.errors import InvalidSetting
 from corral.settings.roles import SourceSettings
 from corral.settings.values import read_logins
+from corral.system.s3 import S3Settings
 
 ALLOW_SOURCE_BUILDS = "CORRAL_ALLOW_SOURCE_BUILDS"
 

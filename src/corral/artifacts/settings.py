@@ -5,6 +5,7 @@ from pathlib import Path
 
 from corral.artifacts.signatures import SignaturePolicy, read_policy
 from corral.core.backends.gallery_addresses import GalleryAddress
+from corral.system.s3 import S3Settings
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -66,16 +67,6 @@ class RegistryLogin:
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     """A bearer token used instead of name and password."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S3Settings:
-    endpoint: str = ""
-    """Base address of an S3-compatible server; unset means Amazon's."""
-    region: str = "us-east-1"
-    access_key: str = ""
-    secret_key: str = field(default="", repr=False)
-    session_token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +134,7 @@ class ArtifactSettings:
     """By registry host: other registries asked first, in order."""
     pypi: PypiSettings = PypiSettings()
     hugging_face: HuggingFaceSettings = HuggingFaceSettings()
-    s3: S3Settings = S3Settings()
+    s3: S3Settings = field(default_factory=S3Settings)
     peers: tuple[Peer, ...] = ()
     galleries: tuple[GallerySettings, ...] = ()
     model_galleries: tuple[GallerySettings, ...] = ()

@@ -5,23 +5,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from io import FileIO
 from pathlib import Path
-from urllib.parse import quote
 
 import structlog
 
-from corral.artifacts.sources.s3 import sign
 from corral.core.processes.ports import PortSpan
 from corral.core.processes.process import ProcessView
 from corral.core.processes.restarts import RestartPolicy
 from corral.settings.roles import WorkerSettings
 from corral.settings.values import WRITABLE
 from corral.system import Clock, Disk, Ids
-from corral.system.buckets import BucketSettings, open_bucket
-from corral.system.http_put import put_file
 from corral.system.loops import keep_running
+from corral.system.s3 import S3Bucket
 from corral.system.secret_files import ensure_secret
 from corral.worker.backends.applied_generations import AppliedGenerations
 from corral.worker.backends.backends import Backends
@@ -31,7 +26,7 @@ from corral.worker.backends.jobs import Jobs
 from corral.worker.backends.requests import RequestReader
 from corral.worker.backends.system_backends import read_system_backends
 from corral.worker.files.areas import Area
-from corral.worker.files.object_storage import STALL_S, TEMPORARY, SharedStorage
+from corral.worker.files.object_storage import TEMPORARY, SharedStorage
 from corral.worker.files.temporary_files import EPHEMERAL
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.membership.conditions import Conditions
@@ -226,22 +221,8 @@ def _areas(opened: AsyncExitStack, data_dir: Path, world: WorkerPorts, quota_byt
 def _storage(
     settings: WorkerSettings, areas: FileAreas, cache: Area, *, clock: Clock, ids: Ids
 ) -> SharedStorage | None:
-    signing = storage_keys(settings)
-    if signing is None:
+    found = storage_keys(settings)
+    if found is None:
         return None
-    store = open_bucket(
-        BucketSettings(
-            url=signing.endpoint,
-            bucket=settings.storage_bucket,
-            region=signing.region,
-            access_key=signing.access_key,
-            secret_key=signing.secret_key,
-        )
-    )
-
-    def put_exact(key: str, file: FileIO) -> None:
-        url = f"{signing.endpoint}/{settings.storage_bucket}/{quote(key, safe='/~')}"
-        at = datetime.fromtimestamp(clock.now_ms() / 1000, tz=UTC)
-        put_file(url, file, sign(signing, "PUT", url, {}, at=at), stall_s=STALL_S)
-
-    return SharedStorage(store, areas.models, areas.data, cache, ids.uuid, put_exact)
+    bucket = S3Bucket(found, settings.storage_bucket, clock=clock, ids=ids)
+    return SharedStorage(bucket, areas.models, areas.data, cache, ids.uuid)

@@ -18,8 +18,8 @@ from corral.artifacts.install.installer import Installer
 from corral.artifacts.install.weights import install_files
 from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.requests import ModelFile
-from corral.artifacts.settings import S3Settings
 from corral.system import SystemClock, SystemIds
+from corral.system.s3 import S3Settings
 from harness.ports import free_port
 
 obstore = pytest.importorskip("obstore")

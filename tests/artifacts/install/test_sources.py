@@ -46,9 +46,9 @@ from corral.artifacts.references import (
     parse_reference,
 )
 from corral.artifacts.requests import ModelFile
-from corral.artifacts.settings import HuggingFaceSettings, PypiSettings, S3Settings
-from corral.artifacts.sources.s3 import sign
+from corral.artifacts.settings import HuggingFaceSettings, PypiSettings
 from corral.system import SystemClock, SystemIds
+from corral.system.s3 import S3Settings, sign
 
 RUN = b"#!/bin/sh\n"
 

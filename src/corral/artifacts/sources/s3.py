@@ -1,13 +1,9 @@
-"""S3 objects through the one outbound client: requests are signed here (Signature Version 4), not by a second HTTP
-stack with rules of its own."""
+"""S3 objects as a source of artifacts, fetched by the same outbound client as every other source."""
 
-import hashlib
-import hmac
 from base64 import b64decode
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from urllib.parse import quote, urlencode, urlsplit
-from xml.etree import ElementTree
+from urllib.parse import quote, urlencode
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.blobs import Blob
@@ -17,48 +13,12 @@ from corral.artifacts.digests import Digest, digest_of, sha256_digest
 from corral.artifacts.errors import BadReference, SourceUnavailable
 from corral.artifacts.net.client import Outbound
 from corral.artifacts.references import S3Object
-from corral.artifacts.settings import S3Settings
 from corral.artifacts.sources.local import archive_piece
 from corral.system import Clock
+from corral.system.s3 import S3Settings, parse_xml, sign
 
 LISTING_BYTES = 16 << 20
 MAX_PAGES = 100
-_UNSIGNED = "UNSIGNED-PAYLOAD"
-
-
-def sign(settings: S3Settings, method: str, url: str, headers: Mapping[str, str], *, at: datetime) -> dict[str, str]:
-    """The headers with a signature over them. Without keys the request stays anonymous."""
-    if not settings.access_key:
-        return dict(headers)
-    parts = urlsplit(url)
-    stamp, day = at.strftime("%Y%m%dT%H%M%SZ"), at.strftime("%Y%m%d")
-    signed = {**headers, "x-amz-date": stamp, "x-amz-content-sha256": _UNSIGNED}
-    if settings.session_token:
-        signed["x-amz-security-token"] = settings.session_token
-    covered = {"host": parts.netloc, **{name.lower(): value.strip() for name, value in signed.items()}}
-    names = ";".join(sorted(covered))
-    query = "&".join(sorted(parts.query.split("&"))) if parts.query else ""
-    canonical = "\n".join(
-        [
-            method,
-            parts.path or "/",
-            query,
-            *(f"{name}:{covered[name]}" for name in sorted(covered)),
-            "",
-            names,
-            _UNSIGNED,
-        ]
-    )
-    scope = f"{day}/{settings.region}/s3/aws4_request"
-    to_sign = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()])
-    key = f"AWS4{settings.secret_key}".encode()
-    for part in (day, settings.region, "s3", "aws4_request"):
-        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
-    signature = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
-    signed["Authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={settings.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
-    )
-    return signed
 
 
 class S3Client:
@@ -71,7 +31,7 @@ class S3Client:
         """One object, or everything below a key that ends in a slash."""
         if reference.key.endswith("/"):
             return self._prefix(reference, cancel)
-        url = self._url(reference.bucket, reference.key)
+        url = self._settings.url(reference.bucket, reference.key)
         response, _ = self._outbound.fetch(
             url,
             cancel=cancel,
@@ -119,7 +79,7 @@ class S3Client:
             query = {"list-type": "2", "prefix": reference.key}
             if token:
                 query["continuation-token"] = token
-            url = f"{self._url(reference.bucket, '')}?{urlencode(sorted(query.items()), quote_via=quote)}"
+            url = f"{self._settings.url(reference.bucket, '')}?{urlencode(sorted(query.items()), quote_via=quote)}"
             _, body = self._outbound.fetch(
                 url, cancel=cancel, limit=LISTING_BYTES, headers=self._signed("GET", url, {})
             )
@@ -130,7 +90,7 @@ class S3Client:
         raise BadReference(f"{reference} holds more than {MAX_PAGES} pages of objects.")
 
     def _blob(self, bucket: str, key: str, size: int | None, etag: str, digest: Digest | None) -> Blob:
-        url = self._url(bucket, key)
+        url = self._settings.url(bucket, key)
         return Blob(
             name=key.rpartition("/")[2],
             digest=digest,
@@ -148,12 +108,6 @@ class S3Client:
             self._settings, method, url, headers, at=datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC)
         )
 
-    def _url(self, bucket: str, key: str) -> str:
-        path = quote(key, safe="/-_.~")
-        if self._settings.endpoint:
-            return f"{self._settings.endpoint.rstrip('/')}/{bucket}/{path}"
-        return f"https://{bucket}.s3.{self._settings.region}.amazonaws.com/{path}"
-
 
 def _checksum(headers: Mapping[str, str]) -> Digest | None:
     """S3 stores a SHA-256 when the uploader gave one. Of uploads in parts it covers only the parts' hashes."""
@@ -165,11 +119,9 @@ def _checksum(headers: Mapping[str, str]) -> Digest | None:
 
 
 def _listing(body: bytes) -> tuple[list[tuple[str, int, str]], str]:
-    if b"<!DOCTYPE" in body or b"<!ENTITY" in body:
-        raise SourceUnavailable("The S3 listing holds declarations it has no use for.")
     try:
-        root = ElementTree.fromstring(body)  # noqa: S314  declarations, the dangerous part, are refused above
-    except ElementTree.ParseError as error:
+        root = parse_xml(body)
+    except ValueError as error:
         raise SourceUnavailable(f"The S3 listing cannot be read: {error}.") from error
     found = [
         (item.findtext("{*}Key", ""), int(item.findtext("{*}Size", "0")), item.findtext("{*}ETag", ""))

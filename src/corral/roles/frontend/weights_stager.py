@@ -11,9 +11,11 @@ from corral.core.nodes.node import Node
 from corral.core.replicas.staging import Lot
 from corral.settings.roles import StorageSettings
 from corral.store.serving.bucket_weights import BucketWeightsStore
-from corral.system.buckets import BucketSettings, WeightsBucket
+from corral.system import Clock, Ids
+from corral.system.buckets import WeightsBucket
 from corral.system.file_upload import upload
 from corral.system.local_files import HashBook, LocalFile, list_files
+from corral.system.s3 import S3Bucket, S3Settings
 from corral.system.worker_files import FileServer
 
 FILES_AT_ONCE = 4
@@ -26,17 +28,17 @@ CLOCKS_APART_MS = 3_600_000
 hashed, once."""
 
 
-def bucket_settings(settings: StorageSettings) -> BucketSettings | None:
+def open_weights_bucket(settings: StorageSettings, *, clock: Clock, ids: Ids) -> WeightsBucket | None:
     if settings.storage_url is None:
         return None
     access, secret = settings.storage_access_key, settings.storage_secret_key
-    return BucketSettings(
-        url=settings.storage_url,
-        bucket=settings.storage_bucket,
+    found = S3Settings(
+        endpoint=settings.storage_url,
         region=settings.storage_region,
         access_key=access.get_secret_value() if access is not None else "",
         secret_key=secret.get_secret_value() if secret is not None else "",
     )
+    return WeightsBucket(S3Bucket(found, settings.storage_bucket, clock=clock, ids=ids))
 
 
 _Send = Callable[[LocalFile, str, Callable[[int], None]], Awaitable[ConfigFile | None]]

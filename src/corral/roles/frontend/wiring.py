@@ -50,12 +50,11 @@ from corral.roles.frontend.gateway import GatewayWiring
 from corral.roles.frontend.multi_process import ProcessSlot
 from corral.roles.frontend.nodes import NodesWiring
 from corral.roles.frontend.scheduling_seed import seed_scheduling
-from corral.roles.frontend.weights_stager import FrontendStager, NotedBucket, bucket_settings
+from corral.roles.frontend.weights_stager import FrontendStager, NotedBucket, open_weights_bucket
 from corral.settings.roles import FrontendSettings
 from corral.settings.values import redact_url
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
-from corral.system.buckets import WeightsBucket
 from corral.system.gc_pauses import collect_in_small_steps
 from corral.system.http_server import default_limits, serve_http
 from corral.system.listen import Listener
@@ -177,8 +176,7 @@ class FrontendRole:
 
     def _put_replication_together(self, token: str) -> Replication:
         settings = self._me.settings
-        storage = bucket_settings(settings)
-        bucket = WeightsBucket(storage) if storage is not None else None
+        bucket = open_weights_bucket(settings, clock=self._clock, ids=self._ids)
         replication = Replication(
             holder=self._me.id,
             stores=self._stores,

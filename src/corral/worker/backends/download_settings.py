@@ -5,8 +5,9 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from corral.artifacts.host_settings import settings_from_environment, with_sources
-from corral.artifacts.settings import ArtifactSettings, S3Settings
+from corral.artifacts.settings import ArtifactSettings
 from corral.settings.roles import WorkerSettings
+from corral.system.s3 import S3Settings
 
 
 def artifact_settings(settings: WorkerSettings, environment: Mapping[str, str]) -> ArtifactSettings:

@@ -1,70 +1,57 @@
-"""S3 mode: weights and outputs travel through an object store that frontends and workers share."""
+"""S3 mode: weights and outputs pass through a bucket that frontends and workers share."""
 
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from corral.core.errors import Forbidden, NotFound, Unavailable
+from corral.system.s3 import ObjectInfo, S3Bucket
 from corral.worker.files.areas import Area, split_key
 
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
-
-CHUNK_BYTES = 8 << 20
-STALL_S = 60.0
+WRITE_BYTES = 4 << 20
 TEMPORARY = "staging-tmp"
 PART_MARK = ".part-"
 
 
 @dataclass(frozen=True, slots=True)
 class SharedStorage:
-    store: "ObjectStore"
+    bucket: S3Bucket
     models: Area
     data: Area
     cache: Area
     unique: Callable[[], str]
-    put_exact: Callable[[str, FileIO], None]
-    """Blocking. For keys obstore has no way to write: it makes one slash of two."""
 
     async def ensure(self, key: str) -> Path:
-        """The object as a local file. One that is here already, unchanged, is not fetched again."""
-        import obstore
-        from obstore.exceptions import BaseError
-
+        """The object as a local file. An unchanged local copy is not fetched again."""
         key = object_key(key)
         try:
-            async with asyncio.timeout(STALL_S):
-                meta = await obstore.head_async(self.store, key)
-            mark = f"{meta['e_tag'] or ''} {meta['size']} {meta['last_modified'].isoformat()}"
-            if await asyncio.to_thread(self._is_current, key, meta["size"], mark):
-                return self.cache.path(key)
-            await self._fetch(key, mark)
-        except FileNotFoundError:
-            raise NotFound(f"the shared storage has no {key!r}") from None
-        except (BaseError, TimeoutError) as error:
-            why = str(error) or "no answer in time"
-            raise Unavailable(f"cannot fetch {key!r} from the shared storage: {why}") from error
+            info = await self.bucket.read_info(key)
+            mark = f"{info.etag} {info.size} {info.last_modified}"
+            if not await asyncio.to_thread(self._is_current, key, info.size, mark):
+                await self._fetch(key, info, mark)
+        except NotFound:
+            raise NotFound(f"the shared storage has no object {key!r}") from None
+        except Unavailable as error:
+            raise Unavailable(f"cannot fetch {key!r} from the shared storage: {error}") from error
         return self.cache.path(key)
 
-    async def _fetch(self, key: str, mark: str) -> None:
-        import obstore
-
+    async def _fetch(self, key: str, info: ObjectInfo, mark: str) -> None:
         part = f"{key}{PART_MARK}{self.unique()}"
         file = await asyncio.to_thread(self.cache.open, part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             with file:
-                async with asyncio.timeout(STALL_S):
-                    stream = aiter((await obstore.get_async(self.store, key)).stream(min_chunk_size=CHUNK_BYTES))
-                while True:
-                    async with asyncio.timeout(STALL_S):  # per piece: weights take as long as they are large
-                        piece = await anext(stream, None)
-                    if piece is None:
-                        break
-                    await asyncio.to_thread(_write_all, file, bytes(piece))
+                waiting = bytearray()
+                async with aclosing(self.bucket.read(key, info)) as pieces:
+                    async for piece in pieces:
+                        waiting += piece
+                        if len(waiting) >= WRITE_BYTES:
+                            await asyncio.to_thread(_write_all, file, waiting)
+                            waiting = bytearray()
+                await asyncio.to_thread(_write_all, file, waiting)
                 await asyncio.to_thread(os.fsync, file.fileno())
             await asyncio.to_thread(self._place, part, key, mark)
         except BaseException:
@@ -72,25 +59,19 @@ class SharedStorage:
             raise
 
     async def stage(self, local_path: str, key: str) -> None:
-        """A file of the cache or the models, put where frontends find it."""
-        import obstore
-        from obstore.exceptions import BaseError
-
+        """Writes a file of the cache or the models directory to the shared storage."""
         for area in (self.cache, self.models):
             inside = area.relative(local_path)
             if inside is not None:
                 break
         else:
-            raise Forbidden("only files of the cache and the models directory are staged")
-        plain = object_key(key)
+            raise Forbidden("only files of the cache and the models directory can be staged")
+        object_key(key)  # checked, but not changed: LocalAI's frontends fetch from exactly the key they gave
         file = await asyncio.to_thread(area.open, inside, os.O_RDONLY)
         with file:
             try:
-                if plain == key:
-                    await obstore.put_async(self.store, key, file)
-                else:  # LocalAI's frontends fetch outputs from exactly the key they gave, doubled slashes and all
-                    await asyncio.to_thread(self.put_exact, key, file)
-            except (BaseError, Unavailable) as error:
+                await self.bucket.put(key, file, os.fstat(file.fileno()).st_size)
+            except Unavailable as error:
                 raise Unavailable(f"cannot stage {key!r} in the shared storage: {error}") from error
 
     async def make_temp(self) -> Path:
@@ -123,11 +104,11 @@ class SharedStorage:
 
 
 def object_key(key: str) -> str:
-    """Checked, and as obstore and our cache know it: they have no empty names, so doubled slashes are one."""
+    """The key, checked, as a path in the cache, which has no empty names: doubled slashes become one."""
     return "/".join(split_key(key))
 
 
-def _write_all(file: FileIO, data: bytes) -> None:
+def _write_all(file: FileIO, data: bytes | bytearray) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
