@@ -30,7 +30,7 @@ Crash = Callable[[str, int, Path, str], int]
 @pytest.fixture(scope="module")
 def crash() -> Iterator[Crash]:
     """Runs one install in a forked child that dies at the asked point; returns its exit status."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), *sys.path])}
     zygote = subprocess.Popen(
         [sys.executable, str(here / "crash_child.py")],
