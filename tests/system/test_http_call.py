@@ -69,19 +69,23 @@ async def test_endless_headers_are_rejected() -> None:
 
 
 async def test_a_stream_yields_what_arrived_and_then_reports_the_broken_connection() -> None:
-    async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfirst") as url:
-        async with open_http("GET", url, headers={}, stall_s=30) as response:
-            assert (response.status, await response.read()) == (200, b"first")
-            with pytest.raises(NoAnswer, match="before the response was complete"):
-                await response.read()
+    async with (
+        answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfirst") as url,
+        open_http("GET", url, headers={}, stall_s=30) as response,
+    ):
+        assert (response.status, await response.read()) == (200, b"first")
+        with pytest.raises(NoAnswer, match="before the response was complete"):
+            await response.read()
 
 
 async def test_a_stream_ends_when_nothing_arrives() -> None:
-    async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfirst", stays_open=True) as url:
-        async with open_http("GET", url, headers={}, stall_s=0.2) as response:
+    async with (
+        answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfirst", stays_open=True) as url,
+        open_http("GET", url, headers={}, stall_s=0.2) as response,
+    ):
+        await response.read()
+        with pytest.raises(NoAnswer, match=r"no data arrived within 0\.2 s"):
             await response.read()
-            with pytest.raises(NoAnswer, match=r"no data arrived within 0\.2 s"):
-                await response.read()
 
 
 async def test_a_refused_connection_is_no_connection() -> None:
