@@ -1,4 +1,4 @@
-"""Stopping a running install. Every blocking step looks at its token at least twice a second."""
+"""Cancellation of a running install. Every blocking step checks its token at least twice a second."""
 
 import threading
 
@@ -31,12 +31,12 @@ class CancelToken:
 
     @property
     def requested(self) -> bool:
-        """Cancelled as a whole, by somebody who waits for it; not by a sibling that failed."""
+        """Whether the whole operation was cancelled, not only this part because a sibling failed."""
         return self._set.is_set() if self._parent is None else self._parent.requested
 
     @property
     def discards(self) -> bool:
-        """Cancelled by a person: nothing of what was begun is needed any more."""
+        """Whether a user cancelled, so that nothing that was fetched is needed any more."""
         own = self._set.is_set() and not self._keep_partials
         return own or (self._parent is not None and self._parent.discards)
 
@@ -47,7 +47,7 @@ class CancelToken:
             raise Cancelled(f"The artifact was not installed: {self._why}.", keep_partials=self._keep_partials)
 
     def wait(self, seconds: float) -> None:
-        """Sleeps, but wakes to raise when cancelled."""
+        """Sleeps. Raises as soon as the token is cancelled."""
         while seconds > 0 and not self.cancelled:
             self._set.wait(min(seconds, SLICE_S))
             seconds -= SLICE_S

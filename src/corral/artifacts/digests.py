@@ -1,4 +1,4 @@
-"""Digests: `sha256:<64 hex>`. The one identity of bytes everywhere in this package."""
+"""Digests, `sha256:<64 hex>`: how this package identifies bytes."""
 
 import hashlib
 import re

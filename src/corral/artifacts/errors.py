@@ -125,7 +125,7 @@ _FAULT = {errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EACCES, errn
 
 
 class disk_errors:
-    """Turns what the filesystem says into the error that tells a person what would help."""
+    """Turns a filesystem error into an error that states what to do."""
 
     __slots__ = ("_doing",)
 

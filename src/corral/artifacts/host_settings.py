@@ -1,5 +1,5 @@
-"""Settings of other tools that people expect to be honoured: pip's index, Hugging Face's endpoint, docker's logins; and
-what an operator told the role. Called once by a role's main; nothing below reads the environment."""
+"""Settings of other tools that users expect to apply (pip's index, Hugging Face's endpoint, docker's logins), and the
+settings of the role. Called once by a role's main; nothing below reads the environment."""
 
 import configparser
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ ALLOW_SOURCE_BUILDS = "CORRAL_ALLOW_SOURCE_BUILDS"
 
 
 def read_pip_settings(environ: Mapping[str, str]) -> PypiSettings:
-    """`PIP_INDEX_URL`, else the configuration file pip would read. A second index is left out on purpose."""
+    """`PIP_INDEX_URL`, else the configuration file that pip would read. Extra indexes are ignored on purpose."""
     address = environ.get("PIP_INDEX_URL", "")
     for path in _pip_files(environ):
         if address:
@@ -57,14 +57,14 @@ def _pip_files(environ: Mapping[str, str]) -> list[Path]:
 
 
 def pypi_settings(address: str) -> PypiSettings:
-    """An index address may carry its login; it is kept apart from the address, which is logged and stored."""
+    """Splits the login from an index address, because the address is logged and stored."""
     parts = urlsplit(address.strip())
     plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
     return PypiSettings(index_url=plain, username=unquote(parts.username or ""), password=unquote(parts.password or ""))
 
 
 def read_switch(environ: Mapping[str, str], name: str) -> bool:
-    """`true` or `false`; anything else is refused, because a guess would switch on what somebody meant to forbid."""
+    """`true` or `false`. Anything else is rejected, because a guess could enable what an operator meant to forbid."""
     text = environ.get(name, "").strip().lower()
     if text not in ("", "true", "false"):
         raise InvalidSetting(f"{name} is {text[:40]!r}; it must be true or false.")
@@ -91,7 +91,7 @@ def settings_from_environment(data_dir: Path, environ: Mapping[str, str]) -> Art
 
 
 def with_sources(found: ArtifactSettings, settings: SourceSettings) -> ArtifactSettings:
-    """With the hosts an operator named, as people write them."""
+    """The settings with the hosts that the operator configured."""
     return replace(
         found,
         network=NetworkPolicy(

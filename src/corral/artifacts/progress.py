@@ -1,4 +1,4 @@
-"""One progress for one artifact, over all its layers. It never goes back."""
+"""Progress of one artifact over all its layers. It never decreases."""
 
 import threading
 from collections import deque
@@ -10,7 +10,7 @@ from corral.system import Clock
 
 
 class Phase(IntEnum):
-    """In the order they are passed; an artifact is in the earliest phase any of its layers is in."""
+    """In order. An artifact is in the earliest phase of any of its layers."""
 
     RESOLVING = 0
     DOWNLOADING = 1
@@ -24,7 +24,7 @@ class Phase(IntEnum):
 
 
 def later_phase(one: str, other: str) -> str:
-    """The one that is passed later."""
+    """The later of two phases."""
     return max(one, other, key=lambda label: Phase[label.upper()])
 
 
@@ -70,7 +70,7 @@ class ProgressMeter:
                 self._send(force=True)
 
     def cached(self, count: int) -> None:
-        """Bytes that need no transfer: done, but no part of the rate."""
+        """Counts bytes that need no transfer. They do not count towards the rate."""
         with self._lock:
             self._done += count
             self._send(force=self._all_here())
@@ -87,14 +87,14 @@ class ProgressMeter:
             self._send(force=self._all_here())
 
     def _all_here(self) -> bool:
-        """Whether this was the last byte: what remains is to finish hashing and unpacking what is on its way."""
+        """Whether the last byte has arrived. Only hashing and unpacking remain then."""
         if self._phase is not Phase.DOWNLOADING or self._total is None or self._done < self._total:
             return False
         self._phase = Phase.VERIFYING
         return True
 
     def taken_back(self, count: int) -> None:
-        """Bytes that have to come again. The percentage waits until they have."""
+        """Subtracts bytes that have to be fetched again. The percentage stays until they have arrived."""
         with self._lock:
             self._done -= count
 

@@ -1,4 +1,4 @@
-"""Every way to write where an artifact is. Text becomes one of these values once, at the edge."""
+"""Every form of an artifact's location. Text becomes one of these values once, at the edge."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class OciImage:
     tag: str | None = None
     digest: Digest | None = None
     model_layer: bool = False
-    """An ollama reference: the one layer that is the model's weights."""
+    """Whether this is an ollama reference, of which only the layer with the model's weights is used."""
 
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
@@ -34,7 +34,7 @@ class OciImage:
 
 @dataclass(frozen=True, slots=True)
 class OciArchive:
-    """A tar file as `docker save` and `skopeo copy docker-archive:` write it."""
+    """A tar file as written by `docker save` and `skopeo copy docker-archive:`."""
 
     path: Path
 
@@ -53,7 +53,7 @@ class OciLayout:
 
 @dataclass(frozen=True, slots=True)
 class LocalPath:
-    """A directory to copy, or a file or archive to take."""
+    """A directory to copy, or a file or archive."""
 
     path: Path
 
@@ -119,7 +119,7 @@ FORMS = (
 
 
 def parse_reference(text: str) -> Reference:
-    """Raises BadReference for what fits no form; nothing is looked up."""
+    """Raises BadReference for an unknown form. Nothing is looked up."""
     if not text or len(text) > 2000 or any(ord(character) < 0x20 or ord(character) == 0x7F for character in text):
         raise BadReference("A location is 1 to 2000 printable characters.")
     scheme, separator, rest = text.partition("://")
@@ -173,7 +173,7 @@ def _looks_like_image(text: str) -> bool:
 
 
 def registry_host(name: str) -> str:
-    """Docker Hub answers under another name than the one people write."""
+    """Docker Hub's registry has another host name than its references."""
     return DOCKER_HUB if name.lower() in ("docker.io", "index.docker.io") else name.lower()
 
 
@@ -230,7 +230,7 @@ def _pypi(rest: str) -> PypiPackages | PypiFile:
 
 
 def _joined_specifiers(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """`a>=1,<2,b` holds two requirements: a part that begins with a comparison belongs to the one before it."""
+    """`a>=1,<2,b` contains two requirements: a part that begins with a comparison belongs to the one before it."""
     joined: list[str] = []
     for part in parts:
         if joined and part[0] in "<>=!~":
@@ -254,7 +254,7 @@ def _ollama(rest: str) -> OciImage:
 
 
 def names_local_file(text: str) -> bool:
-    """Whether a location means something on the machine that reads it. What is no location at all does not."""
+    """Whether a location is a path on the machine that reads it. False for invalid locations."""
     try:
         return isinstance(parse_reference(text), OciArchive | OciLayout | LocalPath)
     except BadReference:

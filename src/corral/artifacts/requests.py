@@ -1,4 +1,4 @@
-"""What can be asked of the artifact library: a backend to install, and a file of a model."""
+"""Requests to the artifact library: a backend to install, and a file of a model."""
 
 from dataclasses import dataclass
 
@@ -13,15 +13,15 @@ from corral.core.backends.build import BuildRef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendRequest:
-    """All that an install needs; a retry from this value alone equals the first attempt."""
+    """Everything an install needs. A retry with the same value equals the first attempt."""
 
     build: BuildRef
-    """With a digest, any other version is refused."""
+    """With a digest, any other version is rejected."""
     gallery_url: str = ""
     signatures: SignaturePolicy | None = None
-    """The image has to be signed. Holds for the source and for each of its mirrors."""
+    """Signatures that the image requires, from the source and from each mirror."""
     peers: tuple[Peer, ...] = ()
-    """Workers that may have its blobs already; asked first, and done without."""
+    """Workers that may have the blobs; tried first, and skipped if they fail."""
 
     @property
     def digest(self) -> Digest | None:

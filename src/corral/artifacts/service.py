@@ -1,4 +1,4 @@
-"""What the rest of Corral uses. Everything here is `async` and leaves the event loop free: the work runs in threads."""
+"""The interface for the rest of Corral. Everything is `async`, and the work runs in threads."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -50,14 +50,14 @@ THREADS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What a start found lying around."""
+    """What the sweep at start removed."""
 
     dead_processes: int
     partial_bytes: int
 
 
 class Artifacts:
-    """One data directory. `async with` sweeps at the start and stops everything at the end."""
+    """One data directory. `async with` sweeps it at the start and stops all work at the end."""
 
     def __init__(self, settings: ArtifactSettings, *, clock: Clock, ids: Ids) -> None:
         self.settings = settings
@@ -95,8 +95,8 @@ class Artifacts:
     async def read_catalogue(
         self, galleries: tuple[GallerySettings, ...] | None = None, *, ask: bool = True
     ) -> Catalogue:
-        """Every backend gallery, or those given. One that cannot be reached answers from its cached copy, with its
-        age; without `ask` all do."""
+        """Every backend gallery, or the given ones. A gallery that cannot be reached is read from its cached copy;
+        without `ask`, all are."""
         wanted = self.settings.galleries if galleries is None else galleries
         return await self._run(lambda token: read_backends(self._sources, wanted, token, ask=ask))
 
@@ -109,7 +109,8 @@ class Artifacts:
         substitute: bool = False,
         galleries: tuple[GallerySettings, ...] | None = None,
     ) -> BackendRequest:
-        """The install of a gallery name on a node of that capability. Raises NoVariantFits, with the reason."""
+        """The request that installs a gallery name on a node with that capability. Raises NoVariantFits with the
+        reason."""
         resolution = catalogue.resolve(name, capability, substitute=substitute)
         if not isinstance(resolution, Chosen):
             raise NoVariantFits(f"{resolution.reason}.")
@@ -118,12 +119,12 @@ class Artifacts:
         return replace(backend_request(entry), signatures=signatures)
 
     async def inspect(self, uri: str, *, signatures: SignaturePolicy | None = None) -> ResolvedArtifact:
-        """What a reference is made of, for this platform. Fetches documents, never a layer (and builds a
-        source package, where that is allowed: what it needs is not known before)."""
+        """The pieces of a reference for this platform. Fetches documents, never a layer. Where source builds are
+        allowed, it builds source packages, because their requirements are not known before."""
         return await self._run(lambda token: self._installer.inspect(uri, token, signatures))
 
     async def pin(self, uri: str, sha256: Digest | None = None, *, signatures: SignaturePolicy | None = None) -> Pin:
-        """Which version a location means now, for every platform. Asks a registry for documents, nothing else."""
+        """The version that a location means now, for every platform. Only asks a registry for documents."""
         registries = self._installer.resolver.registries
         return await self._run(lambda token: pin_location(registries, uri, sha256, token, signatures))
 
@@ -135,8 +136,8 @@ class Artifacts:
         on_progress: OnProgress | None = None,
         cancel: CancelToken | None = None,
     ) -> InstalledVersion:
-        """Installs or upgrades, and makes it current. Repeating it is harmless; with `force` it is built anew even
-        if it is here, unless a process runs from it. `on_progress` runs on the loop."""
+        """Installs or upgrades a backend and makes the version current. Repeating it is harmless. With `force` the
+        version is built again, unless a process runs from it. `on_progress` runs on the event loop."""
         meter = self._meter(on_progress)
         return await self._run(lambda token: self._installer.install(request, token, meter, force=force), cancel)
 
@@ -145,7 +146,7 @@ class Artifacts:
         return await self._run(lambda token: verify_backend(self._installer, name, token))
 
     async def repair(self, version: InstalledVersion, *, on_progress: OnProgress | None = None) -> InstalledVersion:
-        """Builds a version anew, from where it came. It becomes the current one."""
+        """Builds a version again from its source and makes it current."""
         return await self.install(request_again(version), force=True, on_progress=on_progress)
 
     async def list_backends(self) -> tuple[InstalledBackend, ...]:
@@ -156,12 +157,12 @@ class Artifacts:
         return await self._run(lambda _: self._installer.versions.current(name))
 
     async def rollback(self, name: str, *, to: str | None = None) -> InstalledVersion:
-        """Points `current` at an earlier version, the one before if none is named. Nothing is fetched."""
+        """Points `current` at an earlier version, by default the previous one. Nothing is fetched."""
         digest = parse_digest(to) if to else None
         return await self._locked(name, lambda: self._installer.versions.rollback(name, digest))
 
     async def remove(self, name: str, *, in_use: Collection[Path] = ()) -> None:
-        """Removes every version. Refused while a process runs from one."""
+        """Removes every version. Rejected while a process runs from one."""
 
         def running(path: Path) -> bool:
             return is_used(path, {*in_use, *paths_in_use(self.settings.backends_dir)})
@@ -174,7 +175,7 @@ class Artifacts:
         self._released.update(await self._locked(name, remove))
 
     def release(self, digests: Iterable[str]) -> None:
-        """Blobs whose files somebody has removed: garbage, unless another file or version needs them."""
+        """Marks blobs whose files were removed as garbage, unless another file or version needs them."""
         self._released.update(digests)
 
     async def collect_garbage(
@@ -194,7 +195,7 @@ class Artifacts:
             raise
 
     async def sweep(self) -> Swept:
-        """Clears what a killed process left. Safe while other processes use the same directory."""
+        """Removes what killed processes left. Safe while other processes use the same directory."""
         return await self._run(lambda _: self._sweep())
 
     def _sweep(self) -> Swept:
@@ -203,7 +204,7 @@ class Artifacts:
         return Swept(dead_processes=dead, partial_bytes=self._sweep_partials())
 
     async def sweep_partials(self) -> int:
-        """Removes downloads that were begun, and that nobody has continued for long; the bytes that were freed."""
+        """Removes partial downloads that nobody has resumed for a long time. Returns the freed bytes."""
         return await self._run(lambda _: self._sweep_partials())
 
     def _sweep_partials(self) -> int:
@@ -212,7 +213,7 @@ class Artifacts:
     # Models and blobs
 
     async def read_models(self, galleries: tuple[GallerySettings, ...] | None = None) -> list[ModelEntry]:
-        """Corral's own models, then those of the galleries given, or set."""
+        """Corral's own models, then those of the given or configured galleries."""
         wanted = self.settings.model_galleries if galleries is None else galleries
         return await self._run(lambda token: read_models(self._sources, wanted, token))
 
@@ -226,7 +227,8 @@ class Artifacts:
         catalogue: Catalogue,
         pin: str = "",
     ) -> tuple[ModelEntry, PickedBuild]:
-        """The build of a model that suits a node best, and why. `memory_bytes` is VRAM, else RAM. `pin` names one."""
+        """The build of a model that suits a node best, with the reason. `memory_bytes` is VRAM, else RAM. `pin` selects
+        a build."""
 
         def runs_here(backend: str) -> bool:
             known = backend.lower() in catalogue.by_name
@@ -260,7 +262,8 @@ class Artifacts:
         on_progress: OnProgress | None = None,
         cancel: CancelToken | None = None,
     ) -> list[PlacedFile]:
-        """Weights into the models directory: all of them verified, or none placed. `peers` are asked first."""
+        """Puts weights into the models directory. Nothing is placed unless all files are verified. `peers` are tried
+        first."""
         meter = self._meter(on_progress)
         target = target_dir or self.settings.models_dir
 
@@ -271,7 +274,7 @@ class Artifacts:
         return await self._run(install, cancel)
 
     async def list_files(self) -> list[KeptFile]:
-        """What the models directory holds, with the digests of what was fetched."""
+        """The files of the models directory, with the digests of those that were fetched."""
         return await self._run(lambda _: list_files(self._installer, self.settings.models_dir))
 
     def find_blob(self, digest: str) -> Path | None:
@@ -298,8 +301,8 @@ class Artifacts:
         return await self._run(locked)
 
     async def _run(self, work: Callable[[CancelToken], Result], cancel: CancelToken | None = None) -> Result:
-        """Runs `work` in a thread. When the task is cancelled the thread is told, and waited for: whoever cancelled
-        may then rely on nothing being written any more."""
+        """Runs `work` in a thread. When the task is cancelled, the thread is cancelled and waited for, so that nothing
+        is written afterwards."""
         token = cancel or CancelToken()
         self._running.add(token)
         future = asyncio.get_running_loop().run_in_executor(self._threads, lambda: work(token))

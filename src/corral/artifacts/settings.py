@@ -1,4 +1,4 @@
-"""What an operator may set about fetching and keeping artifacts. Read once by a role's main and handed over."""
+"""An operator's settings for fetching and storing artifacts. Read once by a role's main and passed on."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +22,13 @@ class TransferLimits:
     stall_bytes: int = 16 * 1024
     """The least that must arrive in one stall window."""
     attempts: int = 5
-    """Tries per request in a row without progress; bytes that arrive reset the count."""
+    """Attempts in a row without progress; bytes that arrive reset the count."""
     retry_base_s: float = 0.5
     """First back-off after a transient fault; doubles, with full jitter."""
     retry_cap_s: float = 30.0
     """Longest back-off."""
     retry_after_cap_s: float = 300.0
-    """Longest Retry-After that is waited for; beyond it the operation fails and says when to come back."""
+    """Longest Retry-After that is waited for. Beyond it the operation fails and reports when to retry."""
     bandwidth_bytes_per_s: int | None = None
     """Upper limit over all downloads of this process together; unset means no limit."""
     redirects: int = 5
@@ -42,23 +42,23 @@ class UnpackLimits:
     file_bytes: int = 128 * GIB
     """Size of one member."""
     ratio: int = 250
-    """Unpacked to packed bytes, looked at once more than `ratio_floor_bytes` came out."""
+    """Ratio of unpacked to packed bytes, checked after `ratio_floor_bytes`."""
     ratio_floor_bytes: int = 128 * MIB
-    """Below this many bytes the ratio is not judged: small files of zeros are common and harmless."""
+    """Below this many bytes the ratio is not checked: small files of zeros are common and harmless."""
     members: int = 500_000
     """Files, directories and links of one artifact."""
     seconds: float = 4 * 3600.0
-    """Time of one artifact's unpacking."""
+    """Time limit for unpacking one artifact."""
     depth: int = 96
-    """Directories inside one another."""
+    """Depth of nested directories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPolicy:
     trusted_hosts: frozenset[str] = frozenset()
-    """Hosts (`name`, `name:port` or a network such as `10.0.0.0/8`) that may lie at private addresses."""
+    """Hosts (`name`, `name:port` or a network such as `10.0.0.0/8`) that may have private addresses."""
     plain_http_hosts: frozenset[str] = frozenset()
-    """Hosts that may be spoken to without TLS. Loopback always may."""
+    """Hosts that may be contacted without TLS. Loopback is always allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class RegistryLogin:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PypiSettings:
     index_url: str = "https://pypi.org/simple"
-    """The one package index. A second index is never asked: it would let a stranger's package win a name."""
+    """The only package index. Extra indexes are not supported: they would allow dependency confusion."""
     username: str = ""
     password: str = field(default="", repr=False)
     allow_source_builds: bool = False
@@ -85,7 +85,7 @@ class PypiSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuggingFaceSettings:
     endpoint: str = "https://huggingface.co"
-    """`HF_ENDPOINT`: where the hub, or a mirror of it, answers."""
+    """`HF_ENDPOINT`: the address of the hub or of a mirror."""
     token: str = field(default="", repr=False)
 
 
@@ -105,11 +105,11 @@ class GallerySettings:
     optional: bool = False
     """An optional gallery that has never been reached is left out instead of failing the listing."""
     verification: SignaturePolicy | None = None
-    """The gallery's images have to be signed."""
+    """The signatures that the gallery's images require."""
 
 
 def gallery_at(address: GalleryAddress) -> GallerySettings:
-    """Optional: whoever looks something up elsewhere does not suffer from one that was never reached."""
+    """The gallery is optional, so that lookups elsewhere still work if it has never been reached."""
     return GallerySettings(
         name=address.name,
         url=address.url,
@@ -131,7 +131,7 @@ class ArtifactSettings:
     docker_config: Path | None = None
     """A docker `config.json` to take registry logins from."""
     registry_mirrors: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By registry host: other registries asked first, in order."""
+    """By registry host: registries that are tried first, in order."""
     pypi: PypiSettings = PypiSettings()
     hugging_face: HuggingFaceSettings = HuggingFaceSettings()
     s3: S3Settings = field(default_factory=S3Settings)
@@ -139,15 +139,15 @@ class ArtifactSettings:
     galleries: tuple[GallerySettings, ...] = ()
     model_galleries: tuple[GallerySettings, ...] = ()
     parallel_layers: int = 3
-    """Layers of one artifact in work at once."""
+    """Layers of one artifact that are processed in parallel."""
     keep_versions: int = 2
-    """Versions of one backend that garbage collection leaves, the current one included."""
+    """Versions of one backend that garbage collection keeps, including the current one."""
     keep_blobs: bool = True
-    """Keep packed bytes after unpacking, for other workers to fetch. They go first when space is short."""
+    """Keep packed bytes after unpacking, for other workers to fetch. They are removed first when space is short."""
     disk_reserve_bytes: int = 256 * MIB
     """Space that no install may use, so that the node stays usable."""
     require_digest: bool = False
-    """Refuse downloads that neither the reference nor the gallery pins to a digest."""
+    """Reject downloads that neither the reference nor the gallery pins to a digest."""
 
     @property
     def backends_dir(self) -> Path:

@@ -1,4 +1,4 @@
-"""Which signatures a gallery asks for, and whether one of them vouches for an image."""
+"""The signatures that a gallery requires, and the check of an image's signatures against them."""
 
 import base64
 import binascii
@@ -29,11 +29,11 @@ class SignaturePolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
     public_keys: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
-    """What else was asked for and cannot be checked here, such as keyless identities. It is refused, never ignored."""
+    """Requirements that cannot be checked, such as keyless identities. They are rejected, never ignored."""
 
 
 def read_policy(verification: Any) -> SignaturePolicy | None:
-    """From a gallery's `verification`. None when it asks for nothing."""
+    """The policy in a gallery's `verification`. None when it requires nothing."""
     if not verification:
         return None
     if not isinstance(verification, dict):
@@ -56,12 +56,12 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """The key as people compare it: SHA-256 of its DER form, which is also what `openssl pkey -pubin` shows."""
+        """SHA-256 of the key's DER form, as people compare keys."""
         return digest_of(self.der)
 
 
 def check_policy(policy: SignaturePolicy, who: str) -> list[PublicKey]:
-    """The policy's keys. Refuses a policy of which any part could not be kept."""
+    """The policy's keys. Rejects a policy that cannot be enforced completely."""
     if policy.unsupported:
         raise PolicyRefused(
             f"{who} asks for signed images by {', '.join(policy.unsupported)}, which Corral cannot check, so none of"
@@ -135,7 +135,7 @@ class _Payload(msgspec.Struct):
 
 
 def pick_signer(payload: bytes, signature: str, digest: Digest, keys: list[PublicKey]) -> PublicKey | None:
-    """The key that signed this payload, if the payload speaks of the image `digest`."""
+    """The key that signed this payload, if the payload names the image `digest`."""
     try:
         raw = base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""Puts the parts together for one data directory."""
+"""Builds the installer of one data directory."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from corral.system import Clock, Ids
 
 
 def _operators_hosts(settings: ArtifactSettings) -> frozenset[str]:
-    """Hosts an operator named in the settings may lie in a private network; a person's reference may not."""
+    """Hosts in an operator's settings may have private addresses; a user's reference may not."""
     addresses = [
         settings.hugging_face.endpoint,
         settings.pypi.index_url,

@@ -1,4 +1,4 @@
-"""A gallery's YAML: what cannot be read is a fault of the gallery."""
+"""Reads a gallery's YAML. Unreadable YAML is an error of the gallery."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ CHUNK_BYTES = 256 * 1024
 
 
 class BlobStream(Protocol):
-    """Bytes from `offset` on. A server that cannot continue starts at 0, which is not an error."""
+    """Bytes from `offset` on. A server that cannot resume starts at 0, which is not an error."""
 
     offset: int
     total: int | None
@@ -45,7 +45,7 @@ class BlobStream(Protocol):
 
 
 class BlobSource(Protocol):
-    """One place a blob can come from."""
+    """One place that a blob can be fetched from."""
 
     @property
     def label(self) -> str: ...
@@ -55,29 +55,29 @@ class BlobSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """Bytes that are wanted, and where they may come from, in order."""
+    """A blob to fetch, and its sources in order of preference."""
 
     name: str
-    """What a person calls it, for progress and errors."""
+    """The name that progress and errors show."""
     digest: Digest | None
-    """None only for a location that nobody pinned; the digest found is then recorded."""
+    """None only for an unpinned location. The digest found is then recorded."""
     size: int | None
     sources: tuple[BlobSource, ...]
     near: tuple[BlobSource, ...] = ()
-    """Asked before all others, and not again once wrong bytes came: other workers, who owe us nothing."""
+    """Peers, tried before all other sources and not again after one of them sent wrong bytes."""
     git_oid: str = ""
-    """Git's own name of the content, for files that have no other: checked once they are here."""
+    """The Git object id of a file that has no other digest. It is checked after the download."""
     resumable: bool = True
-    """False for a location without digest, entity tag or date: its beginning and its end might not belong together."""
+    """False for a location without digest, entity tag or date: a resumed download might mix two versions."""
     identity: str = ""
-    """Stands in for the digest of an unpinned blob when a partial is continued: address and entity tag."""
+    """Replaces the digest of an unpinned blob when a partial download is resumed: address and entity tag."""
 
     @property
     def key(self) -> str:
         return hex_of(self.digest or digest_of((self.identity or self.name).encode()))
 
     def elsewhere(self) -> "Blob":
-        """The same bytes, asked first from whoever did not just send wrong ones."""
+        """The same blob, without the peers if they sent wrong bytes."""
         if self.near:
             return replace(self, near=())
         return replace(self, sources=self.sources[1:] + self.sources[:1])
@@ -85,7 +85,7 @@ class Blob:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One blob on its way: how far it is and what it hashes to so far."""
+    """One running download: its offset and its hash so far."""
 
     descriptor: int
     offset: int = 0
@@ -126,14 +126,14 @@ class BlobStore:
         return size
 
     def bytes_missing(self, blob: Blob) -> int:
-        """What still has to be fetched and stored, as far as it is known."""
+        """The bytes that still have to be fetched and stored, as far as the size is known."""
         if blob.size is None or (blob.digest is not None and self.find(blob.digest)):
             return 0
         partial = self.partial_path(blob)
         return max(0, blob.size - (partial.stat().st_size if partial.exists() else 0))
 
     def sweep(self, *, now_s: float, older_than_s: float) -> int:
-        """Removes partials nobody came back for. Those in work were written to a moment ago and stay."""
+        """Removes partial downloads that nobody resumed. Running ones were written to recently and stay."""
         freed = 0
         for path in sorted(self._partial.iterdir()):
             status = path.stat()
@@ -149,7 +149,7 @@ class BlobStore:
         self.partial_path(blob).unlink(missing_ok=True)
 
     def fetch(self, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Digest:
-        """Brings the blob into the store and reads it nowhere else."""
+        """Fetches the blob into the store without passing its bytes on."""
         for last_try in (False, True):
             try:
                 found = [digest for digest, _ in self._stream(blob, cancel, meter) if digest is not None]
@@ -161,8 +161,7 @@ class BlobStore:
         raise AssertionError("unreachable: the second try returns or raises")
 
     def stream(self, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[bytes]:
-        """The blob's bytes in order. When the iteration ends without an error they were the promised ones; until
-        then the consumer must treat them as unverified."""
+        """The blob's bytes in order. They are verified only when the iteration ends without an error."""
         for _, chunk in self._stream(blob, cancel, meter):
             if chunk:
                 yield chunk
@@ -230,7 +229,7 @@ class BlobStore:
             os.close(descriptor)
 
     def _resumed(self, attempt: _Attempt, blob: Blob, cancel: CancelToken) -> Iterator[bytes]:
-        """What an earlier run left. It is hashed again: the digest decides over all bytes, whoever fetched them."""
+        """Bytes left by an earlier run. They are hashed again, because the digest covers all bytes."""
         limit = os.fstat(attempt.descriptor).st_size
         if not blob.resumable or (blob.size is not None and limit > blob.size):
             os.ftruncate(attempt.descriptor, 0)
@@ -244,7 +243,8 @@ class BlobStore:
             yield chunk
 
     def _downloaded(self, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[bytes]:
-        """The rest, from the first source that has it. Progress earns new tries; a definite no, the next source."""
+        """Fetches the rest from the first source that has it. Progress resets the retries; a definite rejection moves
+        to the next source."""
         problems: list[ArtifactError] = []
         for source in (*blob.near, *blob.sources):
             failures = 0
@@ -311,7 +311,7 @@ def _mismatch(blob: Blob, found: Digest, attempt: _Attempt) -> str:
 
 
 def _all_failed(blob: Blob, problems: Sequence[ArtifactError]) -> ArtifactError:
-    """The first source's error is the one that matters; what its stand-ins said is added to it."""
+    """The first source's error, with the errors of the other sources added."""
     if not problems:
         return SourceRejected(f"Nobody offers {blob.name}.", status=404)
     told = " Then: ".join(str(problem) for problem in problems)
@@ -326,7 +326,7 @@ def _all_failed(blob: Blob, problems: Sequence[ArtifactError]) -> ArtifactError:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Bytes that are on this machine already: an OCI layout, a file, a share."""
+    """Bytes that are already on this machine: an OCI layout, a file, a network share."""
 
     path: Path
 
@@ -357,7 +357,7 @@ class _FileStream:
 
 
 def place(source: Path, target: Path, *, token: str) -> None:
-    """Gives `target` the content of `source` in one step: by link where the filesystem can, else by copy."""
+    """Gives `target` the content of `source` atomically: by hard link where the filesystem can, else by copy."""
     target.parent.mkdir(parents=True, exist_ok=True)
     staged = target.with_name(f".{target.name}.{token}")
     with disk_errors(f"placing {target.name}"):

@@ -1,4 +1,4 @@
-"""A blob behind an HTTP address, continued by range."""
+"""A blob at an HTTP address, resumed by range requests."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,9 +41,9 @@ class HttpSource:
     outbound: Outbound
     url: str
     headers: Headers = _no_headers
-    """Asked anew for every request, because tokens and signatures expire during a long download."""
+    """Called for every request, because tokens and signatures expire during a long download."""
     validator: str = ""
-    """A strong entity tag: continue only the very file that was begun."""
+    """A strong entity tag: a download is resumed only if the file has not changed."""
 
     @property
     def label(self) -> str:

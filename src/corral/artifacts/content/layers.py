@@ -34,7 +34,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(LayerIndex).decode
 
 Fill = Callable[[int], LayerIndex]
-"""Writes a layer below an open directory and returns its index. Raises when the bytes were not the promised ones."""
+"""Writes a layer below an open directory and returns its index. Raises when the bytes do not match their digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Layer:
     key: str
     path: Path
     fresh: LayerIndex | None = None
-    """The index of a layer that was unpacked a moment ago; nobody had time to damage its files."""
+    """The index of a layer that was just unpacked, so its files need no check."""
 
     @property
     def tree(self) -> Path:
@@ -75,7 +75,7 @@ class LayerStore:
         return sorted(path.name for path in self._root.iterdir() if not path.name.startswith("."))
 
     def ensure(self, key: str, fill: Fill, cancel: CancelToken) -> Layer:
-        """The layer, unpacked by `fill` if nobody has yet. It appears under its name whole or not at all."""
+        """The layer, unpacked by `fill` if it is not stored yet. It appears under its name complete or not at all."""
         with held(self._locks, key, cancel):
             if (layer := self.find(key)) is not None:
                 return layer
@@ -122,7 +122,7 @@ def assemble(layers: list[Layer], target: Path, cancel: CancelToken) -> None:
 
 
 class _Overlay:
-    """Lays one layer over what is there."""
+    """Applies one layer on top of the tree."""
 
     def __init__(self, layer: Layer, root: int, cancel: CancelToken) -> None:
         self._layer = layer
@@ -255,7 +255,7 @@ class _Overlay:
             os.close(source)
 
     def _clear(self, directory: int, name: str, parts: Parts) -> None:
-        """Removes `name`, a whole tree if need be, through descriptors only."""
+        """Removes `name`, which may be a whole tree, through descriptors only."""
         try:
             os.unlink(name, dir_fd=directory)
         except FileNotFoundError:

@@ -30,9 +30,9 @@ _FORBIDDEN_ENVIRONMENT = re.compile(r"(LD_|DYLD_|PYTHONPATH|PYTHONSTARTUP|PYTHON
 
 class ReadinessProbe(msgspec.Struct, frozen=True):
     path: str = "/health"
-    """Answers 2xx once the model can serve."""
+    """A path that returns 2xx once the model can serve."""
     stall_s: float = 600.0
-    """How long a start may make no progress."""
+    """How long a start may go without progress."""
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
@@ -47,12 +47,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     embeddings: tuple[str, ...] = ()
     """Added for a model that serves embeddings."""
     served_name: tuple[str, ...] = ()
-    """Added to tell the engine the model's public name, with `{name}`."""
+    """Added to give the engine the model's public name, with `{name}`."""
     options: dict[str, tuple[str, ...]] = {}
-    """Every option a model may set, with `{value}`. Others are refused."""
+    """Every option that a model may set, with `{value}`. Others are rejected."""
     environment: dict[str, str] = {}
     token_env: str = ""
-    """The variable through which the process gets the token that callers must present."""
+    """The variable through which the process gets the token that clients must send."""
     launcher: str = ""
     """A launcher that Corral places beside the engine, when the engine has no server command of its own."""
 
@@ -83,7 +83,7 @@ class StartCommand:
 
 
 def check_manifest(manifest: Manifest) -> Manifest:
-    """Refuses a description that could not be followed, when it is read and not when a model is loaded."""
+    """Rejects an invalid description when it is read, not when a model is loaded."""
     if not manifest.start:
         raise BadManifest("A backend's start command is empty.")
     groups = [manifest.start, manifest.context, manifest.slots, manifest.embeddings, manifest.served_name]

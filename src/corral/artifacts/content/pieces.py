@@ -1,5 +1,5 @@
-"""What a reference turns into before any of its bulk is fetched: the digest that names the version, and the pieces
-it is made of. Every kind of source ends here, and one installer takes it from here."""
+"""The result of resolving a reference, before any large download: the digest that names the version, and the pieces of
+the artifact. Every kind of source resolves to this, and one installer takes it from here."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,20 +61,20 @@ Piece = BlobPiece | TreePiece
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedArtifact:
     digest: Digest | None
-    """Names the version. For an image: what its tag pointed at, the moment it was resolved. None for locations that
-    nobody pinned, whose bytes have to be fetched before they have a name."""
+    """The name of the version. For an image: the digest its tag pointed at when it was resolved. None for unpinned
+    locations, whose bytes must be fetched first."""
     source: str
     """The reference with its tag pinned to that digest."""
     pieces: tuple[Piece, ...]
     verified_by: str
-    """What vouches for the bytes: `oci digest`, `sha256 from gallery`, `index hash`, `first download` ..."""
+    """How the bytes were verified: `oci digest`, `sha256 from gallery`, `index hash`, `first download` ..."""
     version: str = ""
     python_lock: tuple[str, ...] = ()
     """For PyPI sources: every package pinned, as `name==version sha256:...`. One that was built here
     says of what: `name==version sha256:... built from source package sha256:...`."""
     platform: str = ""
     scratch: Path | None = None
-    """Where a saved image was unpacked to be read, or built wheels lie; whoever resolved it removes it when done."""
+    """The directory of an unpacked saved image or of built wheels. The caller that resolved it removes it."""
 
     @property
     def packed_bytes(self) -> int | None:
@@ -83,5 +83,5 @@ class ResolvedArtifact:
 
 
 def with_digest(piece: BlobPiece, digest: Digest) -> BlobPiece:
-    """The same piece, its bytes pinned."""
+    """The same piece with its bytes pinned."""
     return replace(piece, blob=replace(piece.blob, digest=digest))

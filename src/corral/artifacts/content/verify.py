@@ -1,5 +1,5 @@
-"""Whether an installed version is still what was unpacked. It finds damage (a disk's, a careless script's); whoever
-may write here could also write the index, so it is no proof against forgery."""
+"""Checks an installed version against what was unpacked. It finds damage by disks and scripts. It does not detect
+forgery: whoever can write here can also write the index."""
 
 import errno
 import os
@@ -20,15 +20,15 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What a look at every file found."""
+    """The result of checking every file."""
 
     name: str
     digest: str
     files: int
     damaged: tuple[str, ...] = ()
-    """Each damaged path and what is wrong with it."""
+    """Each damaged path, with the problem."""
     unknown: str = ""
-    """Why nothing can be said of this version."""
+    """Why this version cannot be checked."""
 
     @property
     def sound(self) -> bool:
@@ -36,7 +36,7 @@ class Verified:
 
 
 def verify_version(version: InstalledVersion, layers: LayerStore, cancel: CancelToken) -> Verified:
-    """Reads every file of the version. Files that came later, such as compiled Python, are nobody's business."""
+    """Reads every file of the version. Files added later, such as compiled Python, are ignored."""
     metadata = version.metadata
     if version.made_by != "corral" or not metadata.layers:
         return Verified(
@@ -58,13 +58,13 @@ def verify_version(version: InstalledVersion, layers: LayerStore, cancel: Cancel
 
 
 def is_sound(layer: Layer, cancel: CancelToken) -> bool:
-    """Whether a stored layer may be linked into another version, down to the last byte."""
+    """Whether a stored layer is intact, checked byte by byte, and may be linked into another version."""
     own = (entry for entry in layer.index().entries if entry.kind in ("file", "symlink"))
     return next(_damage(layer.tree, own, cancel), None) is None
 
 
 def planned_tree(indexes: Iterable[LayerIndex]) -> Mapping[str, Entry]:
-    """Files and links of a version by path: the layers laid over one another, lowest first."""
+    """Files and links of a version by path, after applying its layers from the lowest up."""
     tree: dict[str, Entry] = {}
     directories: set[str] = set()
     for index in indexes:

@@ -35,7 +35,7 @@ _HEX = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """LocalAI's metadata.json and, beside its fields, Corral's."""
+    """LocalAI's metadata.json with additional fields of Corral."""
 
     name: str = ""
     alias: str = ""
@@ -57,7 +57,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     python_lock: list[str] = []
     manifest: Manifest | None = None
     signatures: SignaturePolicy | None = None
-    """What had to vouch for this version; an upgrade from the same source has to meet it too."""
+    """The signatures this version required. An upgrade from the same source requires them too."""
 
 
 _decode = msgspec.json.Decoder(Metadata).decode
@@ -83,12 +83,12 @@ class InstalledVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledBackend:
-    """A backend name on this machine with all its versions, newest first."""
+    """A backend on this machine with all its versions, newest first."""
 
     name: str
     versions: tuple[InstalledVersion, ...]
     problem: str = ""
-    """Why a version, or all of it, could not be read; what is bad does not hide the others."""
+    """Why the backend or one of its versions could not be read. Readable versions are still listed."""
 
     @property
     def current(self) -> InstalledVersion | None:
@@ -96,7 +96,7 @@ class InstalledBackend:
 
 
 def directory_name(name: str) -> str:
-    """The directory of a backend. A slash in a name becomes two underscores, as LocalAI does it."""
+    """The directory of a backend. A slash in a name becomes two underscores, as in LocalAI."""
     flat = name.replace("/", "__")
     if not _NAME.match(flat) or ".." in flat or flat == POINTER:
         raise BadReference(f"{name[:140]!r} cannot be the name of a backend.")
@@ -114,7 +114,7 @@ class VersionStore:
         return self._root / directory_name(name) / hex_of(digest)
 
     def find(self, name: str, digest: Digest) -> InstalledVersion | None:
-        """None also for one that cannot be read: it is as good as not there, and an install replaces it."""
+        """None also for an unreadable version: an install replaces it."""
         path = self.path(name, digest)
         try:
             return self._read(directory_name(name), path)
@@ -140,7 +140,7 @@ class VersionStore:
         return tuple(backend for backend in found if backend.versions or backend.problem)
 
     def add(self, name: str, digest: Digest, staged: Path) -> Path:
-        """Gives a finished tree its place. It was built on the same filesystem, so this is one rename."""
+        """Moves a finished tree into place. It was built on the same filesystem, so this is one rename."""
         path = self.path(name, digest)
         with disk_errors(f"adding {name}"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ class VersionStore:
             staged.replace(path / METADATA)
 
     def switch(self, name: str, digest: Digest) -> InstalledVersion:
-        """Points `current` at a version that is there. Readers see the old one or the new one, nothing else."""
+        """Points `current` at an installed version. Readers see either the old version or the new one."""
         path = self.path(name, digest)
         if self.find(name, digest) is None:
             raise NotInstalled(f"Backend {name} has no version {digest} here.")
@@ -217,8 +217,8 @@ class VersionStore:
             self._staging.discard(version.path, behind=behind)
 
     def surplus(self, keep: int, running: Callable[[Path], bool]) -> Collection[InstalledVersion]:
-        """Versions that garbage collection may take: not current, not among the `keep` that were so last, not running.
-        Last, not newest: a version that never worked must not push out the one before it."""
+        """Versions that garbage collection may remove: not current, not among the `keep` that were current last, not
+        running. Last, not newest: a version that never worked must not displace the one before it."""
         taken: list[InstalledVersion] = []
         for backend in self.list():
             others = [version for version in backend.versions if not version.current and version.made_by == "corral"]
@@ -228,7 +228,7 @@ class VersionStore:
         return taken
 
     def sweep(self) -> None:
-        """Repairs what a crash left: stray pointers, empty directories, and LocalAI's half-done swaps."""
+        """Repairs the state after a crash: stray pointers, empty directories, and LocalAI's unfinished swaps."""
         for path in sorted(self._root.iterdir()):
             if not path.is_dir() or path.is_symlink():
                 continue
@@ -243,7 +243,7 @@ class VersionStore:
                     stray.unlink(missing_ok=True)
 
     def _restore(self, backup: Path) -> None:
-        """LocalAI moves the old directory aside first; a crash then leaves only what was moved aside."""
+        """LocalAI moves the old directory aside first. A crash then leaves only that backup."""
         suffix = next(suffix for suffix in LOCALAI_BACKUPS if backup.name.endswith(suffix))
         original = backup.with_name(backup.name.removesuffix(suffix))
         if original.exists():
@@ -293,7 +293,7 @@ def _read_pointer(home: Path) -> str | None:
 
 
 def _left_at_s(version: Path) -> float:
-    """When another one became current."""
+    """When another version became current."""
     try:
         return version.stat().st_mtime
     except OSError:
@@ -302,7 +302,7 @@ def _left_at_s(version: Path) -> float:
 
 @contextmanager
 def _taken_back(undo: Callable[[], object]) -> Iterator[None]:
-    """What failed has changed nothing, as far as the disk lets us."""
+    """Undoes a failed change, as far as the disk allows."""
     try:
         yield
     except (OSError, ArtifactError):

@@ -1,4 +1,4 @@
-"""What survives a power cut, and when the disk starts to work for it."""
+"""Flushing to disk, so that data survives a power loss."""
 
 import ctypes
 import errno
@@ -20,17 +20,17 @@ _RENAME_EXCHANGE = 2
 
 
 def start_writeback(descriptor: int) -> None:
-    """Has the disk begin with a large file while the rest is still being unpacked; `settle` then waits for less."""
+    """Starts writing a large file to disk while the rest is still being unpacked, so that `settle` waits for less."""
     if sys.platform == "linux":
         _libc().sync_file_range(descriptor, 0, 0, _SYNC_FILE_RANGE_WRITE)  # a hint: errors show in `settle`
 
 
 @contextmanager
 def settling(path: Path) -> Iterator[Callable[[CancelToken | None], None]]:
-    """Hands out `settle`, which waits until everything written under `path` would survive a power cut: one call for a
-    tree of 100,000 files. Entered before the first of them is written, because the kernel tells what it failed to
-    write once, and only to descriptors that were open by then. A cancel that discards everything does not wait for a
-    slow disk; whoever keeps what is unflushed gives no token."""
+    """Yields `settle`, which waits until everything written under `path` survives a power loss: one call for a tree of
+    100,000 files. Enter it before the first file is written, because the kernel reports a failed write once, and only
+    to descriptors that were open at that time. With a token, a cancel that discards everything does not wait for a slow
+    disk. Callers that keep the files pass no token."""
     with disk_errors(f"opening {path}"):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -56,7 +56,7 @@ def _flush(descriptor: int) -> None:
 
 
 def _flush_unless_discarded(descriptor: int, cancel: CancelToken) -> None:
-    """The kernel cannot be called back from a flush, so on a cancel it is left to end by itself."""
+    """A flush cannot be interrupted, so after a cancel it finishes in the background."""
     own = os.dup(descriptor)
     flushed: Future[None] = Future()
 
@@ -79,7 +79,7 @@ def _flush_unless_discarded(descriptor: int, cancel: CancelToken) -> None:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Lets two directories change places in one step; where the system cannot, `one` takes the place in two."""
+    """Exchanges two directories atomically; where the system cannot, `one` replaces `other` in two steps."""
     if sys.platform == "linux" and hasattr(_libc(), "renameat2"):
         names = (os.fsencode(one), os.fsencode(other))
         if _libc().renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
@@ -100,7 +100,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def settle_directory(path: Path) -> None:
-    """Makes a rename or unlink in `path` survive a power cut."""
+    """Makes a rename or unlink in `path` survive a power loss."""
     with disk_errors(f"flushing {path}"):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -7,7 +7,7 @@ import psutil
 
 
 def paths_in_use(root: Path) -> set[Path]:
-    """Every path below `root` that a process executes, stands in, was started with, or has loaded code from."""
+    """Every path below `root` that a process executes, works in, was started with, or has loaded code from."""
     prefix = str(root.resolve()) + "/"
     found: set[Path] = set()
     for process in psutil.process_iter():

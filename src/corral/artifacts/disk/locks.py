@@ -1,6 +1,6 @@
-"""Locks between processes that share a data directory: the worker, and `corral artifacts` beside it.
+"""Locks between processes that share a data directory, such as the worker and `corral artifacts`.
 
-The kernel drops them when a process dies, however it dies, so a killed install blocks nobody.
+The kernel releases them when a process dies, so a killed install blocks nothing.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ POLL_S = 0.05
 
 
 def try_lock(path: Path, *, shared: bool = False) -> int | None:
-    """A descriptor that holds the lock until closed, or None when somebody else has it."""
+    """A descriptor that holds the lock until it is closed, or None when another process has the lock."""
     with disk_errors("taking a lock"):
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -31,7 +31,7 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
 
 
 def sweep_locks(directory: Path) -> None:
-    """Removes lock files nobody holds. Only while no install runs: a file that goes while somebody waits for it would
+    """Removes lock files that nobody holds. Only while no install runs: removing a file that somebody waits for would
     let two in."""
     for path in directory.glob("*.lock"):
         descriptor = try_lock(path)

@@ -1,4 +1,4 @@
-"""Room on the disk, asked for before bytes move and shared fairly between installs that run at once."""
+"""Disk space reservations, made before a download and shared between concurrent installs."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ def _nothing_to_reclaim(_: int) -> None:
 
 
 class SpaceReservations:
-    """What running installs have been promised. A second one cannot be promised the same bytes."""
+    """Space reserved by running installs. Two installs cannot reserve the same bytes."""
 
     def __init__(self, root: Path, reserve_bytes: int) -> None:
         self._root = root
@@ -30,7 +30,7 @@ class SpaceReservations:
 
     @contextmanager
     def promise(self, needed: int, what: str, reclaim: Callable[[int], None] = _nothing_to_reclaim) -> Iterator[None]:
-        """Holds `needed` bytes for the block. `reclaim` is asked for space before the answer is no."""
+        """Reserves `needed` bytes for the block. Calls `reclaim` for more space before it fails."""
         with self._lock:
             missing = needed + self._reserve_bytes + self._promised - self.free_bytes()
         if missing > 0:

@@ -1,5 +1,5 @@
-"""Work in progress. Every process has its own corner, locked while the process lives, so that a sweep at start can
-tell what a killed one left behind from what a living one still needs."""
+"""Work in progress. Every process has its own directory, locked while the process lives, so that the sweep at start can
+tell the directories of dead processes from those in use."""
 
 import errno
 import os
@@ -28,12 +28,12 @@ class Staging:
         self._removals: set[Future[None]] = set()
 
     def new_path(self) -> Path:
-        """A path that does not exist yet, on the filesystem everything else is on."""
+        """A path that does not exist yet, on the same filesystem as the stores."""
         return self._home / self._ids.uuid()
 
     def discard(self, path: Path, *, behind: bool = False) -> None:
-        """Takes `path` out of sight in one step, then removes it at leisure; with `behind`, after returning, because
-        a hundred thousand files take many seconds and somebody waits for an answer."""
+        """Moves `path` away atomically, then removes it. With `behind` the removal runs after returning, because
+        removing a hundred thousand files takes many seconds."""
         hidden = self.new_path()
         try:
             path.rename(hidden)
@@ -47,11 +47,11 @@ class Staging:
         removal.add_done_callback(self._removals.discard)
 
     def await_removals(self) -> None:
-        """Returns when the disk has back what was discarded so far."""
+        """Waits until the space of everything discarded so far is free."""
         wait(tuple(self._removals))
 
     def sweep(self) -> int:
-        """Removes what dead processes left. Returns how many corners were cleared."""
+        """Removes the directories of dead processes. Returns how many were removed."""
         cleared = 0
         for corner in sorted(self._root.iterdir()):
             if corner == self._home or not corner.is_dir():
@@ -82,7 +82,7 @@ def _remove_behind(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Follows no link; what is already gone is fine."""
+    """Removes a tree without following links. Missing files are not an error."""
     if path.is_symlink() or path.is_file():
         path.unlink(missing_ok=True)
         return

@@ -1,4 +1,4 @@
-"""The builds of one model in a gallery, put before the rules that pick one."""
+"""Picks the build of a gallery model that suits a node."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,7 +22,7 @@ def pick_model(
     pin: str,
     cancel: CancelToken,
 ) -> tuple[ModelEntry, PickedBuild]:
-    """The entry to install for the model `name`, which is one of its variants where that suits the machine better."""
+    """The entry to install for the model `name`: itself, or the variant that suits the node better."""
     by_name: dict[str, ModelEntry] = {}
     for entry in entries:
         by_name.setdefault(entry.name.lower(), entry)
@@ -54,7 +54,7 @@ def _build(sources: GallerySources, entry: ModelEntry, cancel: CancelToken) -> M
 
 
 def _backend(sources: GallerySources, entry: ModelEntry, cancel: CancelToken) -> str:
-    """Most entries name it themselves; for the others their base file is read, and if that fails, it is unknown."""
+    """Most entries name their backend; for the others the base file is read. Unknown if that fails."""
     named = str(entry.overrides.get("backend", "") or "")
     if named or (not entry.url and not entry.config_file):
         return named or entry.backend

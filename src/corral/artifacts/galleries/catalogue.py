@@ -1,4 +1,4 @@
-"""All galleries together: one place to look a name up."""
+"""The catalogue: the entries of all galleries, by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,24 +35,24 @@ LOCALAI_MODELS = gallery_at(LOCALAI_MODEL_GALLERY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GalleryStatus:
-    """What the UI shows beside a gallery's name."""
+    """The state of a gallery, as shown in the UI."""
 
     name: str
     url: str
     entries: int
     age_s: float
     problem: str = ""
-    """Why the gallery could not be asked. With entries, they come from the copy kept `age_s` ago."""
+    """Why the gallery could not be read. If there are entries, they come from the copy cached `age_s` ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What every catalogue tells of the galleries it was read from."""
+    """The state of the galleries that a catalogue was read from."""
 
     galleries: tuple[GalleryStatus, ...]
 
     def unread(self) -> list[str]:
-        """A sentence for each gallery of which nothing is known: what is missed may be there."""
+        """A sentence for each gallery without any entries, because a missing name may be there."""
         return [
             f"Gallery {gallery.name} could not be read: {gallery.problem}"
             for gallery in self.galleries
@@ -62,7 +62,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue(Read):
-    """Backends of every gallery, in the order of the galleries; the first entry of a name wins."""
+    """Backends of every gallery, in the order of the galleries. The first entry of a name wins."""
 
     entries: tuple[BackendEntry, ...]
     by_name: dict[str, BackendEntry] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Catalogue(Read):
         return self._scope(name)[chosen.name.lower()]
 
     def _scope(self, name: str) -> dict[str, BackendEntry]:
-        """A family stays within its gallery: `llama-cpp` of one must not mean a part of another's."""
+        """A family stays within its gallery: `llama-cpp` of one gallery must not resolve to a build of another."""
         gallery, at, plain = name.partition("@")
         if not at:
             entry = self.by_name.get(name.lower())
@@ -113,8 +113,8 @@ def shipped(name: str) -> bytes:
 def read_backends(
     sources: GallerySources, galleries: tuple[GallerySettings, ...], cancel: CancelToken, *, ask: bool = True
 ) -> Catalogue:
-    """Corral's own gallery and those that are set. One that fails is reported and hides none of the others. Without
-    `ask`, from the copies kept."""
+    """Corral's own gallery and the configured ones. A gallery that fails is reported; the others are still read.
+    Without `ask`, only cached copies are used."""
 
     def parse(content: bytes, gallery: GallerySettings) -> list[BackendEntry]:
         return parse_backends(content, gallery=gallery.name, url=gallery.url, from_network=_is_from_network(gallery))
@@ -132,7 +132,7 @@ def read_backends(
 def read_model_catalogue(
     sources: GallerySources, galleries: tuple[GallerySettings, ...], cancel: CancelToken, *, ask: bool = True
 ) -> ModelCatalogue:
-    """As for backends: a gallery that fails is reported and hides none of the others."""
+    """The same for models: a gallery that fails is reported; the others are still read."""
 
     def parse(content: bytes, gallery: GallerySettings) -> list[ModelEntry]:
         return parse_models(content, gallery=gallery.name, from_network=_is_from_network(gallery))
@@ -167,7 +167,8 @@ def _is_from_network(gallery: GallerySettings) -> bool:
 
 
 def signatures_for(galleries: tuple[GallerySettings, ...], entry: BackendEntry) -> SignaturePolicy | None:
-    """What the entry's gallery asks for. A policy that cannot be kept is refused here, before anything is fetched."""
+    """The signatures that the entry's gallery requires. A policy that cannot be enforced is rejected here, before any
+    download."""
     for gallery in galleries:
         if gallery.name == entry.gallery and gallery.verification is not None:
             check_policy(gallery.verification, f"Gallery {gallery.name}")

@@ -17,16 +17,16 @@ MAX_ENTRIES = 100_000
 
 
 class CorralFields(msgspec.Struct, frozen=True, kw_only=True):
-    """What Corral adds under the key `corral`. LocalAI ignores keys it does not know."""
+    """Corral's additions under the key `corral`. LocalAI ignores unknown keys."""
 
     manifest: Manifest | None = None
     digest: str = ""
-    """A pin: the version's digest."""
+    """The pinned digest of the version."""
     size_bytes: int = 0
 
 
 class BackendEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend. Meta when it has capabilities and no uri. Unknown keys are ignored."""
+    """One backend. It is a meta backend when it has capabilities and no uri. Unknown keys are ignored."""
 
     name: str
     alias: str = ""
@@ -43,10 +43,10 @@ class BackendEntry(msgspec.Struct, frozen=True, kw_only=True):
     size: str = ""
     corral: CorralFields | None = None
     gallery: str = ""
-    """The gallery's name; filled when it is read."""
+    """The gallery's name, set when the gallery is read."""
     gallery_url: str = ""
     from_network: bool = False
-    """Filled when it is read: whoever wrote the gallery is not trusted with names of this machine's files."""
+    """Set when the gallery is read. Such a gallery must not name files of this machine."""
 
 
 class ModelVariant(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     backend: str = ""
     gallery: str = ""
     from_network: bool = False
-    """As for backends."""
+    """The same as for backends."""
 
 
 class PromptTemplate(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class PromptTemplate(msgspec.Struct, frozen=True):
 
 
 class BaseFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model entry's `url` leads to. Its `config_file` is a string that holds YAML."""
+    """The document at a model entry's `url`. Its `config_file` is a string that contains YAML."""
 
     name: str = ""
     description: str = ""
@@ -91,7 +91,7 @@ class BaseFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResolvedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model ready to be installed: its whole configuration and every file it needs."""
+    """A model ready to be installed: its complete configuration and all its files."""
 
     name: str
     backend: str
@@ -152,7 +152,7 @@ _TEXT_FIELDS = frozenset({"name", "version", "size", "license", "alias", "sha256
 
 
 def _stringly(document: Any) -> Any:
-    """Turns the plain numbers of text fields back into the text they were; absent lists and maps stay absent."""
+    """Converts numbers in text fields back to text. Absent lists and maps stay absent."""
     if isinstance(document, list):
         return [_stringly_entry(entry) for entry in document]
     return _stringly_entry(document)
@@ -171,7 +171,8 @@ def _stringly_entry(entry: Any) -> Any:
 def backend_request(
     entry: BackendEntry, *, install_as: str = "", prefer_development: bool = False, allow_development: bool = False
 ) -> BackendRequest:
-    """An install of a concrete entry: its source, then its mirrors, then, where allowed, the development build."""
+    """The install request of a concrete entry: its source, then its mirrors, then, if allowed, the development
+    build."""
     uris = [uri for uri in (entry.uri, *entry.mirrors) if uri]
     if entry.from_network:
         refuse_local_files(uris, f"backend {entry.name} of gallery {entry.gallery}")
@@ -195,7 +196,8 @@ def backend_request(
 
 
 def refuse_local_files(uris: Iterable[str], what: str) -> None:
-    """Of a gallery that came over the network. It would make a node read, keep and pass on any file it can read."""
+    """Rejects local paths in a gallery from the network. They would make a node read, store and serve any file it can
+    read."""
     for uri in uris:
         if names_local_file(uri):
             raise PolicyRefused(
@@ -213,11 +215,11 @@ _TEXTS = frozenset(
     {"stopwords", "template", "system_prompt", "description", "usage", "function", "cutstrings", "extract_regex",
      "trimspace", "trimsuffix", "roles", "grammar", "urls", "icon", "license", "tags"}
 )  # fmt: skip
-"""Fields that hold words for people or models, which may well begin with a slash, and are never opened."""
+"""Fields with text for people or models. It may begin with a slash and is never opened as a file."""
 
 
 def _uris_of(part: Any) -> Iterator[str]:
-    """Every value of a configuration that a node might take for a location."""
+    """Every value of a configuration that a node might treat as a location."""
     if isinstance(part, dict):
         for value in (value for key, value in part.items() if key not in _TEXTS):
             yield from _uris_of(value)
@@ -244,7 +246,7 @@ def _sha256(text: str) -> str:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Deep merge: maps meet key by key, anything else is replaced."""
+    """Deep merge: maps are merged by key, everything else is replaced."""
     result = dict(base)
     for key, value in over.items():
         mine = result.get(key)
@@ -253,7 +255,8 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve_model(entry: ModelEntry, base: BaseFile | None, *, base_from_network: bool = False) -> ResolvedModel:
-    """The model's configuration: base, then the entry's name, then its overrides. Files of both are needed."""
+    """The model's configuration: the base file, then the entry's name, then its overrides. The files of both are
+    needed."""
     what = f"model {entry.name} of gallery {entry.gallery}"
     if entry.from_network:
         refuse_local_files(_locations(entry.files, _config_of(entry.config_file), entry.overrides), what)

@@ -1,4 +1,4 @@
-"""Where a gallery's text comes from, and the copy that stands in when it cannot be reached."""
+"""Reads galleries from their addresses, and from a cached copy when an address cannot be reached."""
 
 import os
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ class GalleryText:
     content: bytes
     url: str
     age_s: float
-    """Since this text was last known to be current."""
+    """Time since this text was last known to be current."""
     stale_because: str = ""
-    """Why the source could not be asked; empty when it was."""
+    """Why the source could not be read. Empty if it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class GallerySources:
     ids: Ids
 
     def read(self, gallery: GallerySettings, cancel: CancelToken) -> GalleryText:
-        """The gallery's text from its address, else its mirrors, else the copy kept from last time."""
+        """The gallery's text from its address, else from its mirrors, else from the cached copy."""
         return self.read_any((gallery.url, *gallery.mirrors), cancel)
 
     def read_any(self, urls: tuple[str, ...], cancel: CancelToken) -> GalleryText:
@@ -76,7 +76,7 @@ class GallerySources:
         raise problems[0]
 
     def read_kept(self, gallery: GallerySettings) -> GalleryText:
-        """The copy from last time; nobody is asked."""
+        """The cached copy, without any request."""
         kept = self._kept((gallery.url, *gallery.mirrors), because="")
         if kept is None:
             raise SourceUnavailable(f"Gallery {gallery.name} has not been read yet.")
@@ -158,7 +158,7 @@ class GallerySources:
 
 
 def _check_is_sequence(content: bytes) -> None:
-    """A captive portal's page or an error text must not replace the copy we have."""
+    """A captive portal's page or an error text must not replace the cached copy."""
     head = content.lstrip()[:1]
     if head in (b"<", b"{", b""):
         raise BadGallery("The address answers with something that is not a gallery.")

@@ -1,4 +1,4 @@
-"""Garbage collection: surplus versions, then whatever no version needs any more."""
+"""Garbage collection: surplus versions, then layers and blobs that no version needs."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ def collect_garbage(
     spare_s: float = 0.0,
     released: Collection[str] = (),
 ) -> Freed:
-    """Waits until no install runs: a layer that was just unpacked belongs to no version yet. What no version needs
-    stays for `spare_s`, because an install that failed may be tried again; what was `released`, and what belonged to
-    the versions that go now, does not. Installs wait only until it is out of sight: removing takes long."""
+    """Waits until no install runs, because a layer that was just unpacked belongs to no version yet. Unneeded parts
+    stay for `spare_s`, because a failed install may be retried; parts that were `released`, or belonged to versions
+    removed now, do not. Installs wait only until the parts are moved away, not until they are removed."""
 
     @cache
     def used() -> set[Path]:  # looked for only where there is something to remove
@@ -51,7 +51,7 @@ def collect_garbage(
 
 
 def parts_of(version: InstalledVersion) -> tuple[str, ...]:
-    """The layers and blobs it was made of."""
+    """The layers and blobs of the version."""
     return (*version.metadata.layers, *version.metadata.blobs)
 
 
@@ -71,7 +71,7 @@ def _remove_surplus(
 def _remove_unneeded(
     installer: Installer, gone: Collection[str], newest_ms: float, cancel: CancelToken
 ) -> tuple[int, int, int]:
-    """How many layers and blobs went, and what they weighed: others may write to the same disk meanwhile."""
+    """The number of removed layers and blobs, and their size. Free disk space does not tell: others write to it too."""
     needed = {key for backend in installer.versions.list() for version in backend.versions for key in parts_of(version)}
     layers = blobs = freed = 0
 

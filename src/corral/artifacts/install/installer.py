@@ -74,7 +74,7 @@ DAMAGE_RETRIES = 2
 
 @dataclass(slots=True)
 class _Traces:
-    """What this one install added to the shared stores, so that a failure can take it away again."""
+    """What this install added to the shared stores, so that a failure can remove it again."""
 
     layers: list[str] = field(default_factory=list)
     pieces: tuple[Piece, ...] = ()
@@ -99,8 +99,8 @@ class Installer:
     def install(
         self, request: BackendRequest, cancel: CancelToken, meter: ProgressMeter, *, force: bool = False
     ) -> InstalledVersion:
-        """Afterwards `current` of that name is the resolved version. Doing it again changes nothing, unless `force`
-        asks for it: then the version is built anew, and layers that no longer are what was unpacked are too."""
+        """Installs a backend and makes the resolved version current. Repeating it changes nothing, unless `force` is
+        set: then the version is built again, and so are damaged layers."""
         directory_name(request.build.name)
         if request.manifest is not None:
             check_manifest(request.manifest)
@@ -119,7 +119,7 @@ class Installer:
 
     @contextmanager
     def joined_by(self, peers: tuple[Peer, ...]) -> Iterator["Installer"]:
-        """With those a frontend named for one install."""
+        """The installer with the peers that a frontend named for one install."""
         with self.peers.joined_by(peers) as joined:
             yield replace(self, peers=joined)
 
@@ -158,8 +158,8 @@ class Installer:
             _forget_scratch(resolved)
 
     def inspect(self, uri: str, cancel: CancelToken, signatures: SignaturePolicy | None = None) -> ResolvedArtifact:
-        """What a reference is made of. Nothing of its bulk is kept, nor fetched over the network; but a source package,
-        where builds are allowed, has to be built before anybody knows what it needs."""
+        """The pieces of a reference. No large download is made or kept, but a source package, where builds are allowed,
+        has to be built before its requirements are known."""
         resolved = self.resolver.resolve(parse_reference(uri), cancel, signatures=signatures)
         _forget_scratch(resolved)
         return resolved
@@ -204,7 +204,7 @@ class Installer:
             raise
 
     def _doubt(self, resolved: ResolvedArtifact, present: InstalledVersion, cancel: CancelToken) -> None:
-        """Before a version is built once more: nothing may run from it, and damaged layers are not used again."""
+        """Before a version is built again: checks that nothing runs from it, and drops damaged layers."""
         if is_used(present.path, paths_in_use(self.settings.backends_dir)):
             raise VersionInUse(f"A process still runs from {present.name} {present.digest}. Stop it first.")
         for key in filter(None, map(layer_key, resolved.pieces)):
@@ -214,7 +214,7 @@ class Installer:
                 self.layers.remove(key)
 
     def pinned(self, resolved: ResolvedArtifact, cancel: CancelToken, meter: ProgressMeter) -> ResolvedArtifact:
-        """Gives every piece a digest. Only what nobody pinned has to be fetched for that."""
+        """Gives every piece a digest. Only unpinned pieces have to be fetched for that."""
         if all(isinstance(piece, TreePiece) or piece.blob.digest for piece in resolved.pieces):
             return resolved
         meter.expect(resolved.packed_bytes)
@@ -284,7 +284,7 @@ class Installer:
             raise
 
     def _needed(self, resolved: ResolvedArtifact) -> int:
-        """What is certainly written: packed bytes that are missing, and unpacked ones of layers that are."""
+        """The bytes that are certainly written: missing packed bytes, and the unpacked bytes of missing layers."""
         needed = 0
         for piece in resolved.pieces:
             key = layer_key(piece)
@@ -299,7 +299,7 @@ class Installer:
     def _assembled(
         self, resolved: ResolvedArtifact, staged: Path, cancel: CancelToken, meter: ProgressMeter, traces: _Traces
     ) -> list[Layer]:
-        """All layers, and the version's tree linked from them. A layer found damaged is unpacked once more."""
+        """Unpacks all layers and links the version's tree from them. A damaged layer is unpacked once more."""
         meter.expect(resolved.packed_bytes)
         meter.enter(Phase.DOWNLOADING)
         budget_bytes = max(0, self.ledger.free_bytes() - self.settings.disk_reserve_bytes)
@@ -320,7 +320,7 @@ class Installer:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _link_as_ready(self, pieces: Sequence[Piece], staged: Path, filler: Filler, traces: _Traces) -> list[Layer]:
-        """Unpacks layers in parallel and links each as soon as all below it are in."""
+        """Unpacks layers in parallel and links each as soon as all layers below it are linked."""
         done: list[Layer] = []
         with ThreadPoolExecutor(self.settings.parallel_layers, thread_name_prefix="layer") as pool:
             futures: list[Future[Layer]] = [pool.submit(self._layer, piece, filler, traces) for piece in pieces]
@@ -339,7 +339,7 @@ class Installer:
         return done
 
     def _result(self, wanted: "Future[Layer]", running: "Sequence[Future[Layer]]") -> Layer:
-        """Waits for one layer, but hears of the failure of any at once."""
+        """Waits for one layer, and raises immediately when any layer fails."""
         while not wanted.done():
             for future in running:
                 if future.done() and (error := future.exception()) is not None:
@@ -414,8 +414,8 @@ class Installer:
     def _describe_again(
         self, request: BackendRequest, uri: str, resolved: ResolvedArtifact, present: InstalledVersion
     ) -> None:
-        """The bytes are here already. What the gallery says of them may have changed: their version, where they are,
-        how to start them, or who vouches for them."""
+        """Updates the metadata of an installed version. The gallery may have changed its version, location, manifest or
+        signatures."""
         changed = msgspec.structs.replace(
             present.metadata,
             gallery_url=request.gallery_url or present.metadata.gallery_url,
@@ -445,8 +445,8 @@ class Installer:
             self.layers.remove(key, behind=behind)
 
     def _distrust(self, pieces: Sequence[Piece]) -> None:
-        """What a disk failed to write, it does not tell twice: the next install must not find it here. Layers that
-        some version was made of have been flushed with it, and stay."""
+        """Removes what may not be on disk: a failed write is reported once only, and the next install must not use it.
+        Layers of an existing version were flushed with it and stay."""
         flushed = {
             key for backend in self.versions.list() for version in backend.versions for key in version.metadata.layers
         }
@@ -455,7 +455,7 @@ class Installer:
                 self.layers.remove(key)
 
     def reclaim(self, missing: int) -> None:
-        """Room for an install: what is being removed anyway, then packed bytes whose content is unpacked already."""
+        """Frees space for an install: pending removals first, then packed bytes whose content is unpacked."""
         free_bytes = self.ledger.free_bytes()
         self.staging.await_removals()
         missing -= self.ledger.free_bytes() - free_bytes
@@ -470,7 +470,7 @@ class Installer:
 
 @contextmanager
 def _as_far_as_possible() -> Iterator[None]:
-    """Cleaning up after a failure, which is the one to tell. What is left is swept at the next start."""
+    """Cleaning up after a failure must not hide that failure. The next start sweeps what remains."""
     try:
         yield
     except (OSError, ArtifactError) as error:
@@ -495,7 +495,7 @@ def _timestamp(clock: Clock) -> str:
 
 
 def check_startable(request: BackendRequest, resolved: ResolvedArtifact) -> None:
-    """Single files tell their names beforehand: that none says how to start it is known before gigabytes have come."""
+    """Rejects an artifact of single files without a manifest by their names, before gigabytes are fetched."""
     names = [Path(piece.path).name for piece in resolved.pieces if isinstance(piece, FilePiece | MemberPiece)]
     if (
         request.manifest is None
@@ -510,7 +510,7 @@ def check_startable(request: BackendRequest, resolved: ResolvedArtifact) -> None
 
 
 def read_manifest(root: Path) -> Manifest | None:
-    """The artifact's own description: `corral.yaml`, `corral.json`, or a `run.sh` of LocalAI's."""
+    """The artifact's own manifest: `corral.yaml`, `corral.json`, or LocalAI's `run.sh`."""
     for name in DESCRIPTIONS:
         file = root / name
         if file.is_file() and not file.is_symlink():

@@ -1,4 +1,4 @@
-"""Turning one piece into an unpacked layer: fetch, hash, decompress and write, all at the same time."""
+"""Turns one piece into an unpacked layer: fetches, hashes, decompresses and writes at the same time."""
 
 import hashlib
 import os
@@ -30,7 +30,7 @@ OUTPUTS_AHEAD = 8  # unpacked, 256 KiB each
 
 
 def layer_key(piece: Piece) -> str | None:
-    """The name under which the unpacked piece is kept, or None when it is known only after the download."""
+    """The key of the unpacked layer, or None when it is known only after the download."""
     match piece:
         case TarPiece(diff_id=diff_id) if diff_id is not None:
             return hex_of(diff_id)
@@ -51,7 +51,7 @@ def layer_key(piece: Piece) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filler:
-    """Everything one artifact's layers share while they are unpacked."""
+    """The state that the layers of one artifact share while they are unpacked."""
 
     blobs: BlobStore
     budget: UnpackBudget
@@ -59,7 +59,7 @@ class Filler:
     meter: ProgressMeter
 
     def fill(self, piece: Piece, root: int) -> LayerIndex:
-        """Writes the piece below `root`. Returns only if its bytes were the promised ones."""
+        """Writes the piece below `root`. Raises unless its bytes match their digest."""
         tree = TreeWriter(root, self.budget, self.cancel)
         try:
             match piece:

@@ -1,4 +1,4 @@
-"""What to do about a version that is no longer what was unpacked."""
+"""Checks and repairs damaged versions."""
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.manifest import encode_manifest
@@ -14,7 +14,7 @@ from corral.core.backends.build import BuildRef
 
 
 def verify_backend(installer: Installer, name: str, cancel: CancelToken) -> list[Verified]:
-    """Every version of one backend, newest first. Installs of that name wait."""
+    """Checks every version of one backend, newest first. Installs of that name wait."""
     with held(installer.locks_dir, f"backend-{directory_name(name)}", cancel):
         backend = installer.versions.backend(name)
         if backend is None or not backend.versions:
@@ -23,7 +23,7 @@ def verify_backend(installer: Installer, name: str, cancel: CancelToken) -> list
 
 
 def request_again(version: InstalledVersion) -> BackendRequest:
-    """The install that led to this version, pinned to it."""
+    """The request that installs this version again, pinned to its digest."""
     metadata = version.metadata
     if version.made_by != "corral":
         raise BadReference(f"{version.name} was not installed by Corral, so Corral cannot repair it. Install it anew.")
@@ -40,7 +40,7 @@ def request_again(version: InstalledVersion) -> BackendRequest:
 
 
 def _is_pinned_image(uri: str) -> bool:
-    """A tag may have moved on; the digest it pointed at is still there."""
+    """A tag may have moved; the digest it pointed at may still exist."""
     try:
         reference = parse_reference(uri)
     except BadReference:

@@ -1,4 +1,4 @@
-"""From a reference to what it is made of, whatever kind it is."""
+"""Resolves a reference of any kind to the pieces of its artifact."""
 
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -55,8 +55,8 @@ class SourceResolver:
         sha256: Digest | None = None,
         signatures: SignaturePolicy | None = None,
     ) -> ResolvedArtifact:
-        """`sha256` is what a gallery promises of a plain file; images and packages carry their own digests. With
-        `signatures`, only an image that one of its keys signed is resolved at all."""
+        """`sha256` is the gallery's digest of a plain file; images and packages have their own digests. With
+        `signatures`, only an image signed by one of its keys is resolved."""
         if signatures is None:
             return self._resolve(reference, cancel, sha256)
         if not isinstance(reference, OciImage):

@@ -1,4 +1,4 @@
-"""Model weights: files that go into the models directory, verified by the same path as everything else."""
+"""Model weights: files in the models directory, verified like every other artifact."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -42,15 +42,15 @@ class KeptFile:
     """A file of the models directory."""
 
     name: str
-    """Below the models directory."""
+    """The path relative to the models directory."""
     path: Path
     size: int
     digest: Digest | None
-    """None for what somebody else put there."""
+    """None for files that Corral did not place."""
 
 
 def list_files(installer: Installer, directory: Path) -> list[KeptFile]:
-    """Weights are links to blobs, so whose digest a file has is told by its inode; nothing is read."""
+    """Weights are hard links to blobs, so the inode identifies the digest and no file is read."""
     known: dict[tuple[int, int], Digest] = {}
     for digest in installer.blobs.digests():
         with suppress(FileNotFoundError):  # collected a moment ago
@@ -82,7 +82,7 @@ def install_files(
     cancel: CancelToken,
     meter: ProgressMeter,
 ) -> list[PlacedFile]:
-    """Every file under `target_dir`, by link from the blob store. Nothing is placed before all of them are verified."""
+    """Links every file into `target_dir` from the blob store. Nothing is placed before all files are verified."""
     meter.enter(Phase.RESOLVING)
     with held(installer.locks_dir, "collect", cancel, shared=True):
         wanted = [item for file in files for item in _wanted(installer, file, target_dir, cancel)]
@@ -111,7 +111,8 @@ def install_files(
 
 
 def _distrust(installer: Installer, digests: Sequence[Digest]) -> None:
-    """What a disk failed to write, it does not tell twice. Blobs that are placed already were flushed before that."""
+    """Removes blobs that may not be on disk: a failed write is reported once only. Blobs that are already placed were
+    flushed earlier."""
     for digest in digests:
         path = installer.blobs.find(digest)
         if path is not None and path.stat().st_nlink == 1:
@@ -173,7 +174,7 @@ def _member(
 
 
 def _from_peers(installer: Installer, name: str, digest: Digest, cancel: CancelToken, meter: ProgressMeter) -> bool:
-    """The file itself from those that have unpacked it; its wrapping they have thrown away."""
+    """Fetches the unpacked file from peers. They keep the file, not the archive it came in."""
     wanted = installer.peers.before(Blob(name=name, digest=digest, size=None, sources=()))
     if not wanted.near:
         return False
@@ -197,7 +198,7 @@ def _place(installer: Installer, item: _Wanted, digest: Digest, ids: Ids) -> Pla
 
 @dataclass(frozen=True, slots=True)
 class _MemberSource:
-    """A file inside an archive we have, as a source like any other."""
+    """A file inside a local archive, as a source."""
 
     archive: Path
     member: str
@@ -212,7 +213,7 @@ class _MemberSource:
 
 
 class _MemberStream:
-    """Always from the beginning: unpacking again is cheaper than remembering where a decompressor stood."""
+    """Always starts at 0: unpacking again is cheaper than storing a decompressor's state."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self.offset = 0

@@ -1,7 +1,7 @@
-"""Starts llama.cpp's own HTTP server, which the `xllamacpp` package carries as a library.
+"""Starts llama.cpp's own HTTP server, which the `xllamacpp` package contains as a library.
 
-The token that callers must present comes from the environment, because an argument list is readable by everybody on
-the machine. It is taken out of the environment before the engine starts.
+The token that clients must send comes from the environment, because every user of the machine can read an argument
+list. It is removed from the environment before the engine starts.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def build_parameters(xllamacpp: Any, options: argparse.Namespace, token: str) ->
 
 
 def read_adapters(options: argparse.Namespace) -> list[tuple[str, float]]:
-    """A path with a comma in it comes in a JSON list."""
+    """Paths and scales of the adapters. A path that contains a comma has to be in a JSON list."""
     given = options.lora_adapter
     paths = json.loads(given) if given.startswith("[") else given.split(",")
     scales = [float(scale) for scale in options.lora_scales.split(",")] if options.lora_scales else []

@@ -1,5 +1,5 @@
-"""Starts SGLang's server with a token that it accepts only as an argument, which everybody on the machine could read:
-here it is added inside the process, after the argument list has been shown to the system."""
+"""Starts SGLang's server. It accepts its token only as an argument, which every user of the machine could read, so the
+argument is added inside the process."""
 
 import os
 import runpy

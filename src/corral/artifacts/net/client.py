@@ -1,4 +1,4 @@
-"""The one outbound HTTP client. Whatever a person, a gallery or a registry names is fetched through here."""
+"""The outbound HTTP client. Every location that a user, a gallery or a registry names is fetched with it."""
 
 import http.client
 import ssl
@@ -33,7 +33,7 @@ _IDLE_CONNECTIONS = 4
 
 @dataclass(slots=True)
 class Response:
-    """A response whose headers are complete. Its body is read within the `with` block that made it."""
+    """A response with complete headers. Its body is read within the `with` block that opened it."""
 
     status: int
     headers: Mapping[str, str]
@@ -42,15 +42,15 @@ class Response:
     _body: http.client.HTTPResponse = field(repr=False)
 
     def read(self, count: int) -> bytes:
-        """What has arrived, at most `count` bytes, and nothing at the end. It does not wait to fill the measure: bytes
-        that are here must reach the disk before the connection breaks."""
+        """The bytes that have arrived, at most `count`; empty at the end. It does not wait for `count` bytes, so that
+        they reach the disk before the connection breaks."""
         try:
             return self._body.read1(count)
         except http.client.HTTPException as error:
             raise SourceUnavailable(f"{urlsplit(self.url).hostname} broke off its answer: {error!r}.") from error
 
     def read_all(self, limit: int) -> bytes:
-        """The whole body, refused when longer than `limit`."""
+        """The whole body. Rejected when longer than `limit`."""
         if self.length is not None and self.length > limit:
             raise BadReference(f"{self.url} answers with {self.length} bytes; at most {limit} are read here.")
         kept = bytearray()
@@ -153,7 +153,7 @@ class Outbound:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def pause(self, attempt: int, error: SourceUnavailable, cancel: CancelToken) -> None:
-        """Waits before the next try: as long as the server asks, else exponentially with full jitter."""
+        """Waits before the next attempt: as long as the server requests, else exponentially with full jitter."""
         if error.retry_after_s is not None:
             if error.retry_after_s > self._limits.retry_after_cap_s:
                 raise error
@@ -218,7 +218,7 @@ class Outbound:
         connection.close()
 
     def allowing(self, policy: NetworkPolicy) -> "Outbound":
-        """Another client under another policy, within the same limits and the same share of the line. To be closed."""
+        """Another client with another policy, the same limits and the same bandwidth cap. The caller closes it."""
         other = Outbound(policy, self._limits, clock=self._clock, ids=self._ids, tls=self._tls)
         other._cap = self._cap
         return other

@@ -1,5 +1,5 @@
-"""One connection: it checks the address it connects to, can be cancelled at any moment, and notices a silent or
-dripping server. `http.client` speaks HTTP over it."""
+"""One connection. It checks the address it connects to, can be cancelled at any time, and detects a silent or very slow
+server. `http.client` speaks HTTP over it."""
 
 import http.client
 import io
@@ -40,7 +40,7 @@ class BandwidthCap:
 
 
 class Watch:
-    """Judges silence: until the headers are complete by a deadline, from then on by a stall window."""
+    """Detects silence: by a deadline until the headers are complete, then by a stall window."""
 
     def __init__(self, limits: TransferLimits, clock: Clock, cancel: CancelToken, host: str, cap: BandwidthCap) -> None:
         self._limits = limits
@@ -131,8 +131,8 @@ class Wire:
                 raise SourceUnavailable(f"{self.watch.host} took no request: {_plain(error)}.") from error
 
     def close(self) -> None:
-        """When nobody reads any more: `http.client` closes at once what the server will not keep open, and the answer
-        is still on its way."""
+        """Closes the socket when no reader is left: `http.client` closes a connection that will not be kept open while
+        the response is still being read."""
         self._closed = True
         if not self._readers:
             self._sock.close()
@@ -148,7 +148,8 @@ def _plain(error: OSError) -> str:
 
 
 def look_up(host: str, port: int, cancel: CancelToken, within_s: float) -> list[Any]:
-    """`getaddrinfo` cannot be interrupted, so it runs aside and is left behind when time or patience ends."""
+    """Looks up a name in a thread, because `getaddrinfo` cannot be interrupted. After the time limit the thread is
+    abandoned."""
     answer: queue.Queue[list[Any] | OSError] = queue.Queue(1)
 
     def ask() -> None:
@@ -171,7 +172,7 @@ def look_up(host: str, port: int, cancel: CancelToken, within_s: float) -> list[
 
 
 class CheckedConnection(http.client.HTTPConnection):
-    """Looks the name up itself and connects to the very address it checked."""
+    """Looks the name up itself and connects to the address that it checked."""
 
     def __init__(
         self,

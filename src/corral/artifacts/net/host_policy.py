@@ -1,5 +1,5 @@
-"""Which hosts may be spoken to. The name is judged before, the address at connect, so that a name which changes
-its address in between gains nothing."""
+"""Which hosts may be contacted. The name is checked before the request and the address when connecting, so a name that
+changes its address in between gains nothing."""
 
 import ipaddress
 import re
@@ -31,7 +31,7 @@ _NUMERIC_LABEL = re.compile(r"(0x[0-9a-f]*|[0-9]+)\Z", re.IGNORECASE)
 
 
 def embedded_address(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one merely wraps: mapped, 6to4 and NAT64 forms lead to the same machine."""
+    """The IPv4 address inside an IPv6 address: mapped, 6to4 and NAT64 forms reach the same machine."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -43,7 +43,7 @@ def embedded_address(address: Address) -> Address:
 
 
 def refusal_of(address: Address) -> str | None:
-    """Why this address is not a public one, or None."""
+    """Why this address is not public, or None."""
     for candidate in {address, embedded_address(address)}:
         for network, why in _REFUSED.items():
             # A mapped address lies in ::/96's neighbourhood only by notation, so versions are compared first.
@@ -70,7 +70,7 @@ def _names(host: str, port: int) -> set[str]:
 
 
 def check_address(policy: NetworkPolicy, host: str, port: int, address: str) -> str | None:
-    """Why `host` may not be spoken to at `address`, or None. Asked for every connection, at connect."""
+    """Why `host` must not be contacted at `address`, or None. Called for every connection."""
     if _names(host, port) & policy.trusted_hosts:
         return None
     parsed = ipaddress.ip_address(address.partition("%")[0])
@@ -86,7 +86,7 @@ def check_address(policy: NetworkPolicy, host: str, port: int, address: str) -> 
 
 
 def check_url(policy: NetworkPolicy, url: str) -> SplitResult:
-    """Scheme, host and notation. Raises before any name is looked up."""
+    """Checks scheme, host and notation. Raises before any name is looked up."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -113,7 +113,7 @@ def check_url(policy: NetworkPolicy, url: str) -> SplitResult:
 
 
 def _check_notation(host: str) -> None:
-    """Refuses `2130706433`, `0x7f.1` and `127.1`: only an attack writes an address so."""
+    """Rejects `2130706433`, `0x7f.1` and `127.1`: only attacks write addresses like this."""
     if ":" in host:
         ipaddress.ip_address(host.partition("%")[0])
         return

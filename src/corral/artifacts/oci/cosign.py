@@ -1,4 +1,4 @@
-"""Where cosign leaves its signatures: beside the image, under the tag `sha256-<digest>.sig`, one layer each."""
+"""Cosign signatures. They are stored beside the image, under the tag `sha256-<digest>.sig`, one layer each."""
 
 from collections.abc import Iterator
 
@@ -48,7 +48,7 @@ def _tag(digest: Digest) -> str:
 def _signatures(
     registries: Registries, image: OciImage, digest: Digest, cancel: CancelToken
 ) -> Iterator[tuple[bytes, str]]:
-    """Payload and signature of each; what is damaged counts as a signature that does not fit."""
+    """Payload and signature of each layer. A damaged one counts as a signature that does not match."""
     try:
         content = registries.read_tagged(image, _tag(digest), cancel)
     except SourceRejected as error:

@@ -1,4 +1,4 @@
-"""OCI images and indexes: which manifest, which layers, and proof that they are the ones the digest names."""
+"""OCI images and indexes: picks the manifest and the layers, and checks that they match the digest."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class OciPlatform(msgspec.Struct, frozen=True):
 
 
 class Descriptor(msgspec.Struct, frozen=True, rename="camel"):
-    """`urls` is left out on purpose: a manifest may not send us to other hosts."""
+    """`urls` is left out on purpose: a manifest must not redirect to other hosts."""
 
     media_type: str
     digest: str
@@ -86,13 +86,13 @@ class Config(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """How one repository is read: a registry, a layout on disk, or a saved archive."""
+    """Read access to one repository: a registry, a layout on disk, or a saved archive."""
 
     name: str
     read_manifest: Callable[[Digest], tuple[bytes, str]]
     """Content and media type of a manifest by digest."""
     read_small: Callable[[Digest, int], bytes]
-    """A small blob, such as a config, of at most so many bytes."""
+    """A small blob, such as a config, with a size limit."""
     sources: Callable[[Digest], tuple[BlobSource, ...]]
 
 
@@ -138,7 +138,7 @@ def _platform_manifest(
 
 
 def read_platforms(repository: Repository, digest: Digest) -> tuple[str, ...] | None:
-    """Where the image runs, `os/architecture` each; None when it does not say."""
+    """The platforms of the image as `os/architecture`; None when unknown."""
     content, media_type = repository.read_manifest(digest)
     if digest_of(content) != digest:
         raise DigestMismatch(f"{repository.name} answered {digest} with other content.")
@@ -163,7 +163,7 @@ class _Typed(msgspec.Struct, rename="camel"):
 
 
 def _document_type(content: bytes, header: str) -> str:
-    """What the document says of itself; the header only where it says nothing."""
+    """The media type in the document; the header's only if the document has none."""
     typed = _decode(_Typed, content, "image manifest")
     if typed.media_type:
         return typed.media_type
@@ -214,7 +214,7 @@ def _image_pieces(repository: Repository, manifest: ImageManifest, platform: Oci
 
 
 def _file_pieces(repository: Repository, manifest: ImageManifest, *, ollama: bool) -> tuple[Piece, ...]:
-    """An artifact that is no image: each layer is a file, named by its title annotation."""
+    """An artifact that is not an image: each layer is a file, named by its title annotation."""
     pieces: list[Piece] = []
     for layer in manifest.layers:
         if ollama:

@@ -1,4 +1,4 @@
-"""From a location to the version it means now, without fetching it: asked once, for the whole fleet."""
+"""Pins a location to its current version without fetching it: one lookup for the whole fleet."""
 
 from dataclasses import dataclass
 
@@ -15,11 +15,11 @@ from corral.artifacts.signatures import SignaturePolicy
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
     uri: str
-    """The location with its tag replaced by the digest, where it has one."""
+    """The location with its tag replaced by the digest, if it has one."""
     digest: str = ""
-    """Empty where the version has no name before its bytes have arrived, or has another one on each platform."""
+    """Empty if the digest is not known before the download, or differs between platforms."""
     platforms: tuple[str, ...] | None = None
-    """`linux/amd64` ...: where it runs; None when the location does not tell."""
+    """Platforms such as `linux/amd64`; None when unknown."""
 
 
 def pin_location(
@@ -29,8 +29,8 @@ def pin_location(
     cancel: CancelToken,
     signatures: SignaturePolicy | None = None,
 ) -> Pin:
-    """Never looks at this machine's own disk: a path means something else on every node. With `signatures`, only an
-    image that one of its keys signed gets a pin."""
+    """Never reads this machine's disk: a path means something else on every node. With `signatures`, only an image
+    signed by one of its keys is pinned."""
     reference = parse_reference(uri)
     if signatures is not None and not isinstance(reference, OciImage):
         raise SignatureRefused(f"{reference} has to be signed, and only images of an OCI registry can be.")
@@ -46,7 +46,7 @@ def pin_location(
 
 
 def pinned_uri(uri: str, digest: str) -> str:
-    """The same image at the same place or a mirror, by digest. Anything else is left as it is."""
+    """The same image, from the same place or a mirror, by digest. Any other location is returned unchanged."""
     reference = parse_reference(uri)
     if not isinstance(reference, OciImage) or reference.model_layer:
         return uri

@@ -1,4 +1,4 @@
-"""This machine as image indexes name it."""
+"""The platform of this machine, as image indexes name it."""
 
 import platform
 

@@ -1,4 +1,4 @@
-"""Speaking with a registry: tags to digests, tokens, mirrors. Credentials go to their own registry only."""
+"""Registry access: tags to digests, tokens, mirrors. Credentials are sent to their own registry only."""
 
 import base64
 import re
@@ -45,7 +45,7 @@ class _DockerConfig(msgspec.Struct):
 
 
 def read_docker_logins(path: Path) -> dict[str, RegistryLogin]:
-    """The logins that `docker login` left, by registry host. Credential helpers are other programs and not run."""
+    """The logins stored by `docker login`, by registry host. Credential helpers are other programs and are not run."""
     try:
         config = decode_json(path.read_bytes(), _DockerConfig)
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def read_docker_logins(path: Path) -> dict[str, RegistryLogin]:
 
 @dataclass(slots=True)
 class OciRegistry:
-    """One registry host and what is known about logging in to it."""
+    """One registry host and how to log in to it."""
 
     outbound: Outbound
     host: str
@@ -100,7 +100,7 @@ class OciRegistry:
         method: str = "GET",
         limit: int = MANIFEST_BYTES,
     ) -> tuple[Response, bytes]:
-        """A small document. A first 401 is answered by logging in once."""
+        """A small document. A first 401 leads to one login."""
         url = f"{self.base_url}/{repository}/{path}"
         for logged_in in (False, True):
             headers = dict(self.headers(repository))
@@ -195,11 +195,11 @@ class Registries:
             return self._known[host]
 
     def ordered(self, host: str) -> list[OciRegistry]:
-        """The mirrors an operator set, then the registry itself."""
+        """The configured mirrors, then the registry itself."""
         return [self.registry(mirror) for mirror in (*self._mirrors.get(host, ()), host)]
 
     def pin(self, image: OciImage, cancel: CancelToken) -> Digest:
-        """The digest a tag points at, asked once. From here on only the digest is used."""
+        """The digest a tag points at. Afterwards only the digest is used."""
         if image.digest is not None:
             return image.digest
         _, digest = self._manifest(image, quote(image.tag or "latest"), cancel)
@@ -220,7 +220,8 @@ class Registries:
         raise problems[-1]
 
     def read_tagged(self, image: OciImage, tag: str, cancel: CancelToken) -> bytes:
-        """The manifest under another tag of the image's repository. Its content proves itself, or nothing does."""
+        """The manifest under another tag of the image's repository. It is not verified by a digest; its signature has
+        to be checked."""
         (content, _), _ = self._manifest(image, quote(tag), cancel)
         return content
 
@@ -248,7 +249,7 @@ class Registries:
 
 @dataclass(frozen=True, slots=True)
 class RegistrySource:
-    """A blob of one repository. Tokens expire during a long download, so a 401 logs in anew and asks again."""
+    """A blob of one repository. Tokens expire during a long download, so a 401 leads to a new login and a retry."""
 
     registry: OciRegistry
     repository: str

@@ -1,5 +1,5 @@
-"""One build in a child process: its own session, a clean environment, bounded time and output, and nothing of its
-process group left when it is over."""
+"""One build in a child process: own session, clean environment, limited time and output. Its whole process group is
+gone afterwards."""
 
 import os
 import selectors
@@ -25,13 +25,13 @@ _EARLIEST_ZIP_TIME_S = 315_532_800
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     exit_code: int | None
-    """None when the time was up."""
+    """None after a timeout."""
     output: str
-    """The end of what it wrote."""
+    """The end of its output."""
 
 
 def build_environment(home: Path, temporary: Path) -> dict[str, str]:
-    """Made anew, never a filtered copy of ours: a list of secrets to leave out would always lack one."""
+    """A new environment, not a filtered copy: a list of secrets to leave out would never be complete."""
     trusted = ssl.get_default_verify_paths()
     certificates = trusted.cafile or trusted.capath
     return {
@@ -55,7 +55,7 @@ def run_build(
     clock: Clock,
     cancel: CancelToken,
 ) -> Finished:
-    """Runs the command to its end. A cancel or the end of the time kills its whole process group."""
+    """Runs the command to its end. A cancel or timeout kills its whole process group."""
     cancel.check()
     with disk_errors("starting a build"):
         process = subprocess.Popen(
@@ -93,7 +93,7 @@ def run_build(
 
 
 def _drain(descriptor: int, tail: bytearray) -> bool:
-    """Takes what is there, at most a pipe's worth, and keeps the end of it. False once nothing will come any more."""
+    """Reads what is available, at most a pipe's capacity, and keeps its end. False at the end of the output."""
     for _ in range(OUTPUT_BYTES // READ_BYTES):
         try:
             chunk = os.read(descriptor, READ_BYTES)

@@ -1,5 +1,5 @@
-"""Packages from one index, as wheels whose hashes the index names. Nothing of a package runs while it is installed,
-unless an operator allows to build those that come as source only."""
+"""Packages from one index, as wheels with hashes from the index. Installing runs no code of a package, unless an
+operator allows building source packages."""
 
 import re
 from base64 import b64encode
@@ -54,7 +54,7 @@ ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """One wheel an index offers, or a source to build one of, with the hash it promises."""
+    """A wheel of an index, or a source package to build one from, with its hash."""
 
     package: str
     version: Version
@@ -68,7 +68,7 @@ class Wheel:
     has_metadata: bool = False
     size: int | None = None
     from_source: bool = False
-    """Not a wheel yet: address, hash and size are those of the source package."""
+    """Whether this is a source package: address, hash and size are those of the source."""
 
 
 class _JsonFile(msgspec.Struct, rename="kebab"):
@@ -135,19 +135,19 @@ class PypiIndex:
         return {"Authorization": f"Basic {b64encode(login).decode()}"}
 
     def headers_for(self, url: str) -> dict[str, str]:
-        """The login belongs to the index's own host; files often lie elsewhere."""
+        """The login is sent to the index's own host only; files are often on another."""
         return self.headers() if urlsplit(url).netloc == urlsplit(self.settings.index_url).netloc else {}
 
     def wheels(self, package: str, cancel: CancelToken) -> list[Wheel]:
-        """Every wheel of `package` that this interpreter can use, best first within a version, newest version first.
-        Sources, where they may be built, come after the wheels of their version."""
+        """Every wheel of `package` that this interpreter can use, newest version first, best wheel first within a
+        version. Source packages, where allowed, come after the wheels of their version."""
         name = canonicalize_name(package)
         if name not in self._projects:
             self._projects[name] = self._read_project(name, cancel)
         return self._projects[name]
 
     def read_ahead(self, packages: Iterable[str], cancel: CancelToken) -> None:
-        """Asks for several packages at once: a large engine has two hundred, and each answer takes a round trip."""
+        """Reads several packages at the same time: a large engine has two hundred, and each takes a round trip."""
         names = {canonicalize_name(package) for package in packages} - self._projects.keys()
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="index") as pool:
             for asked in [pool.submit(self.wheels, name, cancel) for name in names]:
@@ -195,7 +195,7 @@ class PypiIndex:
         )
 
     def sized(self, wheel: Wheel, cancel: CancelToken) -> Wheel:
-        """An HTML index names no sizes; they are asked so that disk and progress are known beforehand."""
+        """Adds the size, which an HTML index does not state, so that disk space and progress are known in advance."""
         if wheel.size is not None or wheel.from_source:
             return wheel
         headers = self.headers_for(wheel.url)
@@ -204,7 +204,7 @@ class PypiIndex:
         return replace(wheel, size=int(length)) if length.isdigit() else wheel
 
     def resolve_file(self, reference: PypiFile, cancel: CancelToken) -> ResolvedArtifact:
-        """One file inside a wheel. Any wheel of that version will do if it is for any platform."""
+        """One file inside a wheel. Any wheel of that version that fits this platform will do."""
         wanted = Version(reference.version)
         fitting = [
             wheel
@@ -260,7 +260,7 @@ class PypiIndex:
         )
 
     def built(self, wheel: Wheel, cancel: CancelToken) -> BuiltWheel:
-        """The wheel of a source package, built if need be."""
+        """The wheel of a source package, built if necessary."""
         if wheel.sha256 not in self._built:
             if self._scratch is None:
                 self._scratch = self.staging.new_path()
@@ -288,7 +288,7 @@ class PypiIndex:
         return f"{wheel.package}=={wheel.version} {self.built(wheel, cancel).digest} {_origin(wheel)}"
 
     def _discard_built(self, error: BaseException) -> None:
-        """What was built stays only where trying again is expected to need it."""
+        """Built wheels are kept only if a retry is likely to need them."""
         if self._scratch is not None:
             remove_tree(self._scratch)
         wanted_again = isinstance(error, SourceUnavailable) or (isinstance(error, Cancelled) and error.keep_partials)
@@ -318,7 +318,7 @@ def _read_files(body: bytes, content_type: str) -> list[_JsonFile]:
 
 
 def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Wheel | str | None:
-    """The wheel, or why it is none for us, or None for what is not even an offer."""
+    """The wheel; or why it cannot be used; or None if the file is not a wheel."""
     try:
         package, version, _, tags = parse_wheel_filename(file.filename)
     except InvalidWheelFilename:
@@ -354,7 +354,7 @@ def _for_this_python(file: _JsonFile) -> bool:
 
 
 def _buildable(name: str, file: _JsonFile, url: str, *, worst_rank: int) -> Wheel | str | None:
-    """The source a wheel could be built of, ranked after every wheel; or why it is none for us, or None."""
+    """The source package as a candidate, ranked after every wheel; or why it cannot be used; or None."""
     try:
         package, version = parse_sdist_filename(file.filename)
     except InvalidSdistFilename:

@@ -1,4 +1,4 @@
-"""Which wheels together satisfy a set of requirements. The search is resolvelib's, as in pip; the facts are ours."""
+"""Finds a set of wheels that satisfies a set of requirements. The search is resolvelib's, as in pip."""
 
 import email.parser
 import io
@@ -27,7 +27,7 @@ BLOCK_BYTES = 64 * 1024
 
 
 class PackageIndex(Protocol):
-    """The part of a package index that the search asks."""
+    """The part of a package index that the search uses."""
 
     outbound: Outbound
 
@@ -40,14 +40,14 @@ class PackageIndex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A wheel together with the extras asked of it."""
+    """A wheel with the requested extras."""
 
     wheel: "Wheel"
     extras: frozenset[str]
 
 
 def pick_wheels(index: PackageIndex, requirements: Sequence[Requirement], cancel: CancelToken) -> "list[Wheel]":
-    """One wheel per package, in a stable order. Raises when no choice satisfies everybody."""
+    """One wheel per package, in a stable order. Raises when no set satisfies all requirements."""
     provider = _Provider(index, cancel)
     applicable = [requirement for requirement in requirements if _applies(requirement, frozenset())]
     try:
@@ -97,7 +97,7 @@ class _Provider(resolvelib.AbstractProvider):  # type: ignore[type-arg]
         information: Any,
         backtrack_causes: Any,
     ) -> tuple[bool, int]:
-        """Few choices first: they fail early and cheaply."""
+        """Packages with few candidates first: they fail early."""
         pinned = any(
             specifier.operator in ("==", "===")
             for item in information[identifier]
@@ -158,8 +158,8 @@ def _without_marker(requirement: Requirement) -> Requirement:
 
 
 def read_requirements(index: PackageIndex, wheel: "Wheel", cancel: CancelToken) -> list[Requirement]:
-    """What a wheel needs, from the index's metadata file or else from the end of the wheel itself, by range. What a
-    source package needs is known once it is built."""
+    """The requirements of a wheel, from the index's metadata file or else from the end of the wheel, by range. Those of
+    a source package are known once it is built."""
     if wheel.from_source:
         with index.built(wheel, cancel).path.open("rb") as file:
             content = _read_metadata(file, wheel)
@@ -196,7 +196,7 @@ def _read_metadata(file: "IO[bytes] | _RangeFile", wheel: "Wheel") -> bytes:
 
 
 class _RangeFile(io.RawIOBase):
-    """The few blocks of a remote file that reading its zip directory takes."""
+    """The blocks of a remote file that reading its zip directory needs."""
 
     def __init__(self, outbound: Outbound, url: str, headers: dict[str, str], cancel: CancelToken) -> None:
         self._outbound = outbound

@@ -38,7 +38,7 @@ LINES_TOLD = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A source package of an index, and what it has to become."""
+    """A source package of an index, and the package and version it must produce."""
 
     package: str
     version: Version
@@ -53,9 +53,9 @@ class BuiltWheel:
     digest: Digest
     size: int
     path: Path
-    """A second link to the blob. While it is there, nobody short of space drops the blob."""
+    """A second link to the blob. While it exists, the blob is not removed to free space."""
     found: bool
-    """An earlier build made it."""
+    """Whether an earlier build produced it."""
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class SourceBuilds:
     python: str = sys.executable
 
     def build(self, source: Source, keep_in: Path, cancel: CancelToken) -> BuiltWheel:
-        """The wheel of a source package: one built earlier if it is still here, else fetched, verified and built."""
+        """The wheel of a source package: the stored one of an earlier build, else fetched, verified and built."""
         with held(self.locks_dir, f"build-{hex_of(source.digest)}", cancel):
             record = self._recorded(source)
             found = record is not None
@@ -88,13 +88,13 @@ class SourceBuilds:
             return BuiltWheel(filename=record.filename, digest=digest, size=kept.stat().st_size, path=kept, found=found)
 
     def forget(self, source: Source, built: BuiltWheel) -> None:
-        """Takes away what a build of this very install has added."""
+        """Removes what the builds of this install added."""
         if not built.found:
             self.blobs.remove(built.digest)
             self._record_path(source).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Removes records of wheels that are gone."""
+        """Removes records of wheels that no longer exist."""
         for path in sorted(self.root.glob("*")):
             record = _read(path)
             if record is None or not self.blobs.find(Digest(record.digest)):
@@ -184,7 +184,7 @@ class SourceBuilds:
         return wheels[0]
 
     def _command(self, archive: Path, out: Path) -> list[str]:
-        """The index's login is not handed over: whatever pip knows, the code it runs can find out."""
+        """The index's login is not passed on: code that pip runs could read it."""
         index = urlsplit(self.settings.index_url)
         plain = index.scheme == "http" and not is_loopback(index.hostname or "")
         return [
@@ -204,7 +204,7 @@ def _read(path: Path) -> _Record | None:
 
 
 def _check_built(source: Source, wheel: Path) -> None:
-    """A build answers for the package it was asked for and for this interpreter, nothing else."""
+    """A build must produce the requested package and version, for this interpreter."""
     try:
         package, version, _, tags = parse_wheel_filename(wheel.name)
     except InvalidWheelFilename as error:

@@ -16,12 +16,12 @@ from corral.artifacts.unpack.tree import Parts
 
 _DATA_SCHEMES = ("purelib", "platlib", "scripts", "data", "headers")
 _OF_THE_ENVIRONMENT = ("bin", "pyvenv.cfg", *DESCRIPTIONS, LOCALAI_LAUNCHER)
-"""What Corral puts at the top of an environment, or reads there to know how to start it."""
+"""Files that Corral puts at the top of an environment, or reads there to know how to start it."""
 _RUN_BY_EVERY_INTERPRETER = ("sitecustomize", "usercustomize")
 
 
 def base_interpreter() -> str:
-    """The interpreter below any virtual environment Corral itself runs in."""
+    """The interpreter below the virtual environment that Corral itself runs in."""
     return os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
 
 
@@ -34,7 +34,7 @@ def site_packages() -> str:
 
 
 def wheel_path(parts: Parts, content: bytes) -> tuple[Parts, bytes | None] | None:
-    """Where a wheel's member lies in the environment, with new content where that is changed. None leaves it out."""
+    """The path of a wheel's member in the environment, with new content if it is changed. None leaves it out."""
     home = tuple(site_packages().split("/"))
     target = _target(parts, home)
     if target is None or target[: len(home)] != home or len(target) == len(home):
@@ -66,7 +66,7 @@ def _target(parts: Parts, home: Parts) -> Parts | None:
 
 
 def _is_interpreters_own(parts: Parts) -> bool:
-    """`lib/python3.11/...`: packages come there as packages. Libraries in `lib` itself are common (MKL, TBB)."""
+    """`lib/python3.11/...` is reserved for packages. Libraries directly in `lib` are common (MKL, TBB)."""
     return len(parts) > 1 and parts[0].startswith("lib") and parts[1].startswith("python")
 
 
@@ -90,7 +90,7 @@ def _names_a_directory_inside(text: str) -> bool:
 
 
 def finish_environment(root: Path, final: Path) -> None:
-    """Adds what makes a tree of wheels an environment. `final` is where it will live, which scripts must name."""
+    """Turns a tree of wheels into an environment. `final` is its later path, which scripts must contain."""
     with disk_errors("building the environment"):
         bin_dir = root / "bin"
         bin_dir.mkdir(exist_ok=True)
@@ -111,7 +111,7 @@ def _shebang(final: Path) -> str:
 
 
 def _rewrite_scripts(bin_dir: Path, final: Path) -> None:
-    """`#!python` stands for the environment's own interpreter. The file is replaced: the original is shared."""
+    """Replaces `#!python` by the environment's interpreter, in a copy, because the original is shared."""
     for script in sorted(bin_dir.iterdir()):
         if script.is_symlink() or not script.is_file():
             continue

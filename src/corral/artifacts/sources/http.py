@@ -1,4 +1,4 @@
-"""A file behind an HTTP(S) address: what it is and whether an interrupted download can be continued."""
+"""A file at an HTTP(S) address: its size, and whether an interrupted download can be resumed."""
 
 from urllib.parse import unquote, urlsplit
 
@@ -13,7 +13,7 @@ _HEAD_REFUSED = {400, 403, 405, 501}
 
 
 def describe_download(outbound: Outbound, url: str, digest: Digest | None, cancel: CancelToken) -> Blob:
-    """Size and entity tag are asked first: the size for the disk, the tag so that a changed file is not continued."""
+    """Asks for size and entity tag first: the size for disk space, the tag so that a changed file is not resumed."""
     size: int | None = None
     validator = ""
     try:

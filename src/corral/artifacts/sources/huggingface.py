@@ -165,7 +165,8 @@ def _decode(kind: type[Document], body: bytes) -> Document:
 
 
 def check_git_oid(content: bytes, oid: str, name: str) -> None:
-    """Git names a file by SHA-1 over a header and its content. Weak against forgers, but the commit pins it."""
+    """Git identifies a file by SHA-1 over a header and its content. That is weak against forgery, but the commit pins
+    it."""
     found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
     if found != oid:
         raise DigestMismatch(f"{name} is git object {found}, not the promised {oid}; nothing of it was kept.")

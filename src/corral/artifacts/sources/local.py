@@ -33,7 +33,7 @@ _REF_NAME = "org.opencontainers.image.ref.name"
 
 
 def archive_piece(name: str, blob: Blob, head: bytes = b"") -> Piece:
-    """What a file is, by its first bytes where we have them, else by its name."""
+    """The kind of a file, by its first bytes if available, else by its name."""
     lower = name.lower()
     if head.startswith(b"PK\x03\x04") or (not head and lower.endswith((".zip", ".whl"))):
         return ZipPiece(blob=blob)
@@ -138,8 +138,8 @@ class _SavedConfig(msgspec.Struct):
 def resolve_archive(
     path: Path, unpacked: Path, platform: OciPlatform, budget: UnpackBudget, cancel: CancelToken
 ) -> ResolvedArtifact:
-    """A saved image. It is unpacked to `unpacked` first: its members come in any order, and a layer may come before
-    the document that names it."""
+    """A saved image. It is unpacked first, because its members are in any order, and a layer may come before the
+    document that names it."""
     if not path.is_file():
         raise BadReference(f"{path} is not there.")
     try:
@@ -201,7 +201,7 @@ def _document(archive: Path, unpacked: Path, name: str) -> bytes:
 
 
 def _held(archive: Path, unpacked: Path, name: str) -> Path:
-    """A file that the archive itself brought: its names come from the archive, and may say `/dev/zero`."""
+    """A file inside the unpacked archive. Its name comes from the archive and may be `/dev/zero`."""
     try:
         file = (unpacked / name).resolve()
         if file.is_relative_to(unpacked.resolve()) and file.is_file():

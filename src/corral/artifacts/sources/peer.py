@@ -1,4 +1,4 @@
-"""Another worker as a source: it has the blob, names it by digest, and we check it like anybody's bytes."""
+"""Another worker as a source of blobs. Its bytes are verified by digest like all others."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ _FLEET_NETWORKS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PeerSource:
-    """Tried once: whoever does not answer at once is not waited for, because the registry has the bytes as well."""
+    """A peer is tried once, without retries, because the registry has the bytes as well."""
 
     http: HttpSource
 
@@ -52,15 +52,15 @@ class PeerDownloads:
         return PeerSource(HttpSource(outbound=self.outbound, url=url, headers=lambda: headers))
 
     def before(self, blob: Blob) -> Blob:
-        """The blob with peers asked first: they are near, and the registry is everybody's."""
+        """The blob with peers tried first."""
         if blob.digest is None or not self.peers:
             return blob
         return replace(blob, near=tuple(self.source(peer, blob.digest) for peer in self.peers) + blob.near)
 
     @contextmanager
     def joined_by(self, named: tuple[Peer, ...]) -> Iterator["PeerDownloads"]:
-        """With those a frontend named for one install. They may live in the fleet's own network and speak plain HTTP:
-        what they send is judged by its digest."""
+        """With the peers that a frontend named for one install. They may be in the fleet's private network and use
+        plain HTTP, because their bytes are verified by digest."""
         if not named:
             yield self
             return

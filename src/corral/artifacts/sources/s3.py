@@ -110,7 +110,7 @@ class S3Client:
 
 
 def _checksum(headers: Mapping[str, str]) -> Digest | None:
-    """S3 stores a SHA-256 when the uploader gave one. Of uploads in parts it covers only the parts' hashes."""
+    """S3 stores a SHA-256 if the uploader sent one. For multipart uploads it covers only the parts' hashes."""
     encoded = headers.get("x-amz-checksum-sha256", "")
     if not encoded or "-" in encoded or headers.get("x-amz-checksum-type", "FULL_OBJECT") != "FULL_OBJECT":
         return None

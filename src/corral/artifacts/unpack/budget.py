@@ -1,4 +1,5 @@
-"""How much one artifact may unpack to. Shared by all its layers, so that many small bombs are one large one."""
+"""Limits on the unpacked size of one artifact. All layers share one budget, so that many small archive bombs count as
+one."""
 
 import threading
 
@@ -19,7 +20,7 @@ class UnpackBudget:
         self._members = 0
 
     def member(self, size: int) -> None:
-        """Asked before a member is written: what its header claims must fit, so that a lie costs nothing."""
+        """Called before a member is written. The size in its header must fit, so that a false size costs nothing."""
         with self._lock:
             self._members += 1
             self._bytes += size
@@ -40,7 +41,7 @@ class UnpackBudget:
 
 
 class RatioGuard:
-    """Compares what goes into one decompressor with what comes out."""
+    """Compares the input of one decompressor with its output."""
 
     def __init__(self, budget: UnpackBudget) -> None:
         self._limits = budget.limits

@@ -63,7 +63,7 @@ def inflate(chunks: Iterable[bytes], compression: Compression) -> Iterator[bytes
 
 
 class _Eager:
-    """Gives lzma and bz2, which keep their input inside, the shape of zlib's objects."""
+    """Gives lzma and bz2, which buffer their input, the interface of zlib's objects."""
 
     unconsumed_tail = b""
 
@@ -87,7 +87,7 @@ class _Eager:
 
 
 def _members(chunks: Iterable[bytes], new: Any, name: str) -> Iterator[bytes]:
-    """Files may hold several compressed members after one another; padding of zeros after the last is common."""
+    """Files may contain several compressed members in a row, and often a padding of zeros after the last."""
     current: Any = None
     try:
         for chunk in chunks:

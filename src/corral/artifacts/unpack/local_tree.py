@@ -1,4 +1,5 @@
-"""A directory on this machine as a source: read through descriptors, following no link, and hashed as it is read."""
+"""A local directory as a source. It is read through descriptors, without following links, and hashed while it is
+read."""
 
 import hashlib
 import os
@@ -22,7 +23,7 @@ class _Found:
 
 
 def _walk(root: int, parts: Parts, depth: int) -> Iterator[_Found]:
-    """Every entry, in an order that does not depend on the filesystem. `parent` is open while the caller looks."""
+    """Every entry, in an order independent of the filesystem. `parent` stays open while the caller uses the entry."""
     if len(parts) > depth:
         raise UnsafeArchive(f"{'/'.join(parts)[:120]!a} lies more than {depth} directories deep.")
     for name in sorted(os.listdir(root)):
@@ -95,7 +96,7 @@ def measure_tree(path: Path, cancel: CancelToken, depth: int) -> tuple[Digest, i
 
 
 def copy_tree(path: Path, tree: TreeWriter, cancel: CancelToken, meter: ProgressMeter, depth: int) -> Digest:
-    """Copies and returns the digest of what was copied; the caller compares it with what was measured."""
+    """Copies the tree and returns the digest of the copy; the caller compares it with the measured one."""
     tree_hash = _TreeHash()
     root = _opened(path)
     try:

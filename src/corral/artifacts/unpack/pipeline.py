@@ -1,4 +1,4 @@
-"""Stages that run at the same time, each in its own thread, with a bounded number of chunks between them."""
+"""Stages that run in parallel, each in its own thread, with a bounded number of chunks between them."""
 
 import queue
 import threading

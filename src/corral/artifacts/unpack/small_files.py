@@ -37,7 +37,7 @@ class SmallFileFailed(Exception):
 
 
 class SmallFiles:
-    """Takes files and has them written soon; `settle` returns when all of them are. Belongs to one thread."""
+    """Takes files and writes them soon; `settle` waits for all of them. Used by one thread."""
 
     def __init__(self, cancel: CancelToken) -> None:
         self._cancel = cancel
@@ -63,7 +63,7 @@ class SmallFiles:
         self._bytes = 0
 
     def add(self, parts: _Parts, parent: int, *, mode: int, mtime_ns: int, data: bytes) -> None:
-        """Notes a file of the open directory `parent`, which may be closed afterwards."""
+        """Adds a file of the open directory `parent`, which may be closed afterwards."""
         if parts[:-1] != self._directory:
             if len(self._directories) == MOST_DIRECTORIES:
                 self._send()
@@ -76,14 +76,14 @@ class SmallFiles:
             self._send()
 
     def settle(self) -> None:
-        """Returns when every file is written, and raises for the first that could not be."""
+        """Waits until every file is written. Raises for the first that failed."""
         self._send()
         while self._sent:
             self._cancel.check()
             self._hear()
 
     def close(self) -> None:
-        """Ends the child, at once if there is something it has not done."""
+        """Ends the child, immediately if it has unfinished work."""
         if self._sent or self._files:
             self._process.kill()
         self._channel.close()

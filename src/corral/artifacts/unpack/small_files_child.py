@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """A parent that is killed takes this process along; what it left half-done is then swept by the next one."""
+    """The child dies with its parent. The next process sweeps what it left unfinished."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

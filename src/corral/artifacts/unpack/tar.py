@@ -1,4 +1,4 @@
-"""Reading a tar stream: ustar, pax and GNU long names, and nothing that a layer does not need."""
+"""Reads a tar stream: ustar, pax and GNU long names, and nothing that a layer does not need."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -59,12 +59,12 @@ class ChunkReader:
             pass
 
     def skip_padding(self, size: int) -> None:
-        """What fills a member's last block. Some writers leave it out at the very end."""
+        """Skips the padding of a member's last block. Some writers leave it out at the very end."""
         if padding := -size % BLOCK:
             self.take(padding)
 
     def drain(self) -> None:
-        """Reads on to the end: the digest covers the padding too."""
+        """Reads to the end, because the digest covers the padding too."""
         self._view = memoryview(b"")
         for _ in self._chunks:
             pass
@@ -72,7 +72,7 @@ class ChunkReader:
 
 @dataclass(slots=True)
 class _Extension:
-    """What pax and GNU headers say about the member after them."""
+    """What pax and GNU headers state about the next member."""
 
     path: bytes | None = None
     linkpath: bytes | None = None
@@ -81,7 +81,7 @@ class _Extension:
 
 
 def unpack_tar(chunks: Iterable[bytes], tree: TreeWriter, *, depth: int, whiteouts: bool) -> None:
-    """Writes a tar stream into `tree`. With `whiteouts`, `.wh.` names are noted as deletions, as in image layers."""
+    """Writes a tar stream into `tree`. With `whiteouts`, `.wh.` names are recorded as deletions, as in image layers."""
     reader, names = ChunkReader(chunks), MemberNames(depth)
     extension, members = _Extension(), 0
     while header := reader.take(BLOCK):
@@ -239,7 +239,7 @@ def _decimal(raw: bytes) -> int:
 
 
 def _number(raw: bytes) -> int:
-    """Octal text, or GNU's binary form for what octal cannot hold."""
+    """Octal text, or GNU's binary form for larger numbers."""
     if raw[0] & 0x80:
         if raw[0] != 0x80:
             raise UnsafeArchive("A header holds a negative number.")

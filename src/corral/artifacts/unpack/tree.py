@@ -1,5 +1,5 @@
-"""Writing a tree of untrusted names. Every step goes through the descriptor of its parent directory and follows no
-link, so there is no path that could lead outside, whatever the archive did before."""
+"""Writes a tree of untrusted names. Every step goes through the descriptor of its parent directory and follows no link,
+so no path can lead outside, whatever the archive did before."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ NAME_BYTES = 255
 LARGE_BYTES = 1 << 20
 SMALL_BYTES = 64 * 1024
 FEW_FILES = 256
-"""So many small files are written here before a child process is worth its start."""
+"""This many small files are written here before starting a child process pays off."""
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -37,11 +37,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     mtime_ns: int = 0
     link: str = ""
     crc: int | None = None
-    """Of a file's content, to find damage by. A second name of a file has none."""
+    """Checksum of a file's content, to detect damage. A second hard link of a file has none."""
 
 
 def member_parts(name: bytes, *, depth: int) -> Parts:
-    """The parts of an archive member's name. Anything that is not a plain way down is refused."""
+    """The parts of an archive member's name. Rejects absolute names and names that leave the root."""
     if b"\0" in name:
         raise UnsafeArchive("A member's name holds a NUL byte.")
     if name.startswith(b"/") and name.strip(b"/"):  # the root itself is what `umoci insert` writes first
@@ -57,8 +57,8 @@ def member_parts(name: bytes, *, depth: int) -> Parts:
 
 
 class MemberNames:
-    """The parts of one archive's names. Archives keep neighbours together, so a directory is checked once for all
-    members that follow each other in it."""
+    """The parts of one archive's names. Neighbours are often in the same directory, so a directory is checked once for
+    all members that follow each other in it."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -107,7 +107,7 @@ def contained_link(parts: Parts, target: str) -> str:
 
 
 class DirectoryStack:
-    """Open descriptors from the root down to the directory last used. Archives keep neighbours together, so most
+    """Open descriptors from the root to the last used directory. Neighbours are often in the same directory, so most
     members need no new one."""
 
     def __init__(self, root: int) -> None:
@@ -145,7 +145,7 @@ class DirectoryStack:
             os.close(self._descriptors.pop())
 
     def forget(self, parts: Parts) -> None:
-        """Lets go of a directory that is about to be removed."""
+        """Closes the descriptors of a directory that is about to be removed."""
         if self._parts[: len(parts)] == parts:
             self._shrink(len(parts) - 1)
 
@@ -173,12 +173,12 @@ class TreeWriter:
         self.bytes_written = 0
 
     def finish(self) -> list[Entry]:
-        """Everything that was written, once it is."""
+        """Everything that was written, after it is complete."""
         self._settle_small()
         return self._entries
 
     def close(self) -> None:
-        """To be called in any case; without `finish` before it, some files may be missing."""
+        """Must be called in any case. Without `finish` before it, some files may be missing."""
         self._stack.close()
         if self._small is not None:
             self._small.close()
@@ -224,7 +224,7 @@ class TreeWriter:
     def _written(
         self, parts: Parts, parent: int, mode: int, mtime_ns: int, pieces: Iterable[memoryview]
     ) -> tuple[int, int]:
-        """How much it was, and its checksum."""
+        """The size and the checksum of what was written."""
         try:
             descriptor = os.open(parts[-1], CREATE_FLAGS, mode, dir_fd=parent)
         except OSError as error:
@@ -255,7 +255,7 @@ class TreeWriter:
         return self._small
 
     def _settle_small(self) -> None:
-        """Before a member that may speak of earlier ones: they have to be there."""
+        """Writes pending files before a member that may refer to them."""
         if self._small is None:
             return
         try:
@@ -279,7 +279,7 @@ class TreeWriter:
         self._entries.append(Entry("symlink", "/".join(parts), link=inside))
 
     def hardlink(self, parts: Parts, target: Parts) -> None:
-        """A second name of a file of this archive, or, noted for later, of one in a layer below."""
+        """A hard link to a file of this archive, or, recorded for later, to one in a layer below."""
         self._budget.member(0)
         if not target or not parts:
             raise UnsafeArchive("A hard link without a name.")
@@ -301,7 +301,7 @@ class TreeWriter:
         self._entries.append(Entry("file", "/".join(parts), status.st_size, status.st_mtime_ns))
 
     def note(self, kind: Literal["whiteout", "opaque"], parts: Parts) -> None:
-        """A deletion, which says something of lower layers and therefore touches nothing here."""
+        """A deletion. It concerns lower layers only, so nothing here is touched."""
         self._budget.member(0)
         self._settle_small()
         home = parts if kind == "opaque" else parts[:-1]
@@ -331,7 +331,7 @@ class TreeWriter:
         return parent, status
 
     def _parent(self, parts: Parts) -> int:
-        """Every member comes through here, so this is also where a cancel reaches an archive of many small ones."""
+        """Called for every member, so a cancel also stops an archive of many small files."""
         self._cancel.check()
         if not parts:
             raise UnsafeArchive("A member without a name would replace the root itself.")
@@ -372,7 +372,7 @@ def _nanoseconds(mtime_s: float) -> int:
 
 
 def _whole(pieces: Iterable[memoryview]) -> tuple[bytes | None, Iterable[memoryview]]:
-    """The content if it is as small as it claims to be, else the pieces unread."""
+    """The content if it is as small as it claims, else the unread pieces."""
     kept: list[memoryview] = []
     count = 0
     iterator = iter(pieces)
@@ -385,7 +385,8 @@ def _whole(pieces: Iterable[memoryview]) -> tuple[bytes | None, Iterable[memoryv
 
 
 def _modes_survive(root: int) -> bool:
-    """Whether the process's umask leaves read and execute bits alone; asking costs one file, setting costs a race."""
+    """Whether the process's umask keeps read and execute bits. Checking costs one file; setting the umask would be a
+    race."""
     probe = os.open(".umask", CREATE_FLAGS, 0o555, dir_fd=root)
     try:
         return os.fstat(probe).st_mode & 0o777 == 0o555

@@ -1,4 +1,4 @@
-"""Zip files and wheels. The directory at their end is measured before it is believed."""
+"""Zip files and wheels. The directory at their end is measured before it is trusted."""
 
 import errno
 import lzma
@@ -21,15 +21,15 @@ _DIRECTORY_BYTES = 64 << 20
 _COPY_BYTES = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, NotImplementedError, RuntimeError,
             ValueError)  # fmt: skip
-"""What the standard library raises for files that are not what they say."""
+"""What the standard library raises for damaged files."""
 
 Place = Callable[[Parts, bytes], tuple[Parts, bytes | None] | None]
-"""Where a member goes: its new path and, to replace what it holds, new content. None leaves it out. It is shown the
-content only of members that are small and end in `.pth`."""
+"""Where a member goes: its new path and, optionally, new content. None leaves it out. It gets the content only of small
+members that end in `.pth`."""
 
 
 def _check_directory(path: Path, budget: UnpackBudget) -> None:
-    """Counts members by the end record alone: listing a million of them would already be the attack."""
+    """Counts members by the end record only: listing a million of them would already be the attack."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _END_SIZE - 0xFFFF))
