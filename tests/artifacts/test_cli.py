@@ -50,7 +50,7 @@ def test_pull_inspect_list_and_prune(registry: FakeRegistry, corral: Any) -> Non
 
 
 def test_a_failure_says_what_stood_in_the_way_and_exits_non_zero(registry: FakeRegistry, corral: Any) -> None:
-    assert "answered 404" in corral("pull", f"{registry.host}/none:latest", fails=True)
+    assert "returned 404" in corral("pull", f"{registry.host}/none:latest", fails=True)
     for command in ("pull", "inspect"):
         assert "No gallery has a backend named nonsense. `corral" in corral(command, "nonsense", fails=True)
         assert "Did you mean llama-cpp?" in corral(command, "llama-ccp", fails=True)
@@ -76,9 +76,9 @@ def test_what_names_nothing_is_refused_at_once(corral: Any, data_dir: Path, monk
     assert "not a digest" in corral("pull", "registry.lan/owner/name@sha256:abc", fails=True)
     data_dir.mkdir()
     for place in (data_dir, data_dir.parent):
-        assert "where its copy would go" in corral("pull", str(place), fails=True)
+        assert "the target of the copy" in corral("pull", str(place), fails=True)
     monkeypatch.chdir(data_dir)
-    assert "where its copy would go" in corral("pull", ".", fails=True)
+    assert "the target of the copy" in corral("pull", ".", fails=True)
 
 
 def test_a_log_shows_every_phase_and_no_bar(registry: FakeRegistry, corral: Any) -> None:
@@ -123,7 +123,7 @@ def test_damage_is_told_with_its_remedy_and_repaired(registry: FakeRegistry, cor
     assert "2 files, all intact" in corral("verify")
     (Path(pulled["path"]) / "app").unlink()
     told = corral("verify", fails=True)
-    assert "app: is gone" in told
+    assert "app: is missing" in told
     assert "corral artifacts verify demo --repair" in told
     assert "all intact" in corral("verify", "demo", "--repair")
     assert "is not installed here" in corral("verify", "nothing", fails=True)

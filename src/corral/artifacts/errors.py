@@ -144,4 +144,4 @@ class disk_errors:
                 " `corral artifacts prune`, and try again."
             ) from error
         if error.errno in _FAULT:
-            raise DiskFault(f"The filesystem refused ({error.strerror}) while {self._doing}.") from error
+            raise DiskFault(f"The filesystem reported an error ({error.strerror}) while {self._doing}.") from error

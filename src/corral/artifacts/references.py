@@ -135,7 +135,7 @@ def parse_reference(text: str) -> Reference:
         return LocalPath(Path(text).expanduser())
     if "/" in text and _looks_like_image(text):
         return parse_image(text)
-    raise BadReference(f"{text[:200]!r} is not a location Corral can fetch; write {FORMS}.")
+    raise BadReference(f"{text[:200]!r} is not a location that Corral can fetch. Use {FORMS}.")
 
 
 def _with_scheme(scheme: str, rest: str, text: str) -> Reference:
@@ -162,7 +162,7 @@ def _with_scheme(scheme: str, rest: str, text: str) -> Reference:
         case "ollama":
             return _ollama(rest)
         case _:
-            raise BadReference(f"Scheme {scheme[:40]!r} is not known; write {FORMS}.")
+            raise BadReference(f"Scheme {scheme[:40]!r} is not supported. Use {FORMS}.")
 
 
 def _looks_like_image(text: str) -> bool:

@@ -64,11 +64,11 @@ def check_policy(policy: SignaturePolicy, who: str) -> list[PublicKey]:
     """The policy's keys. Rejects a policy that cannot be enforced completely."""
     if policy.unsupported:
         raise PolicyRefused(
-            f"{who} asks for signed images by {', '.join(policy.unsupported)}, which Corral cannot check, so none of"
-            f" them is installed. {SUPPORTED}; keyless ones (Fulcio, Rekor) are not supported."
+            f"{who} requires signatures by {', '.join(policy.unsupported)}, which Corral cannot check, so no"
+            f" image is installed. {SUPPORTED}; keyless signatures (Fulcio, Rekor) are not supported."
         )
     if not policy.public_keys:
-        raise PolicyRefused(f"{who} asks for signed images and names no key to check them with. {SUPPORTED}.")
+        raise PolicyRefused(f"{who} requires signed images but names no key. {SUPPORTED}.")
     return [_read_key(pem, who) for pem in policy.public_keys]
 
 
@@ -85,7 +85,7 @@ def _read_key(pem: str, who: str) -> PublicKey:
             return _ed25519_key(der)
     except (binascii.Error, ValueError) as error:
         raise PolicyRefused(f"{who} names a damaged key: {error}.") from error
-    raise PolicyRefused(f"{who} names a key of another kind. {SUPPORTED}.")
+    raise PolicyRefused(f"{who} names a key of an unsupported type. {SUPPORTED}.")
 
 
 def _p256_key(der: bytes) -> PublicKey:

@@ -46,7 +46,7 @@ def test_a_value_stays_one_argument_and_is_not_filled_in_again(value: str) -> No
 
 
 def test_an_option_the_manifest_does_not_list_is_refused() -> None:
-    with pytest.raises(BadManifest, match="takes no option 'LD_PRELOAD'"):
+    with pytest.raises(BadManifest, match="has no option 'LD_PRELOAD'"):
         plan_start(MANIFEST, Path("/v"), StartRequest(host="h", port=1, model="m", options=(("LD_PRELOAD", "x"),)))
 
 

@@ -111,7 +111,7 @@ def test_a_data_directory_that_is_removed_meanwhile_is_a_typed_fault(
 ) -> None:
     uri = registry.push(Image([files_layer({"run.sh": RUN})]))
     shutil.rmtree(installer.settings.data_dir)
-    with pytest.raises(DiskFault, match=r"is not there any more.*Restore the data directory"):
+    with pytest.raises(DiskFault, match=r"no longer exists.*Restore the data directory"):
         install(installer, uri)
 
 

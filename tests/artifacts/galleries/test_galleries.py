@@ -366,7 +366,7 @@ def test_a_gallery_that_asks_for_signatures_gets_nothing_installed_unsigned() ->
     (entry,) = parse_backends(b"- {name: a, uri: quay.io/x/a}\n", gallery="strict")
     keyless = read_policy({"issuer": "https://token.example.org", "identity_regex": ".*", "not_before": ""})
     strict = (GallerySettings(name="strict", url="https://example.org", verification=keyless),)
-    with pytest.raises(PolicyRefused, match=r"signed images by identity_regex, issuer.*public_key.*keyless"):
+    with pytest.raises(PolicyRefused, match=r"signatures by identity_regex, issuer.*public_key.*keyless"):
         signatures_for(strict, entry)
 
 

@@ -113,7 +113,7 @@ def test_a_retry_after_beyond_patience_fails_and_names_the_registry(
         raise Reply(429, b"", {"Retry-After": "86400"})
 
     registry.hooks.append(busy)
-    with pytest.raises(SourceUnavailable, match=r"127\.0\.0\.1 answered 429") as caught:
+    with pytest.raises(SourceUnavailable, match=r"127\.0\.0\.1 returned 429") as caught:
         install(installer, uri)
     assert caught.value.retry_after_s == 86400
     assert len(registry.requests) == 1
@@ -513,6 +513,6 @@ def test_logins_come_from_a_docker_config(
 
     registry.hooks.append(demand)
     uri = registry.push(big())
-    with pytest.raises(SourceRejected, match="wants a login"):
+    with pytest.raises(SourceRejected, match="requires a login"):
         install(make_installer(), uri)
     install(make_installer(docker_config=config), uri)

@@ -274,11 +274,11 @@ class BlobStore:
     ) -> Iterator[bytes]:
         with source.open(attempt.offset, cancel) as stream:
             if blob.size is not None and stream.total not in (None, blob.size):
-                raise DigestMismatch(f"{source.label} offers {stream.total} bytes for {blob.name}, not {blob.size}.")
+                raise DigestMismatch(f"{source.label} has {stream.total} bytes for {blob.name} instead of {blob.size}.")
             repeated = attempt.offset - stream.offset  # a server without ranges sends what we have once more
             if repeated and blob.digest is None:
                 # With no digest to tell, what comes now may be another file than what we have the beginning of.
-                raise DigestMismatch(f"{source.label} cannot continue {blob.name}, or it has changed meanwhile.")
+                raise DigestMismatch(f"{source.label} cannot resume {blob.name}, or the file has changed.")
             while chunk := stream.read(CHUNK_BYTES):
                 cancel.check()
                 if repeated:
@@ -306,14 +306,14 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _mismatch(blob: Blob, found: Digest, attempt: _Attempt) -> str:
     if blob.size not in (None, attempt.offset):
-        return f"{blob.name} has {attempt.offset} bytes instead of the promised {blob.size}; nothing of it was kept."
-    return f"{blob.name} is {found}, not the promised {blob.digest}; nothing of it was kept."
+        return f"{blob.name} has {attempt.offset} bytes instead of {blob.size}; the download was discarded."
+    return f"{blob.name} has the digest {found} instead of {blob.digest}; the download was discarded."
 
 
 def _all_failed(blob: Blob, problems: Sequence[ArtifactError]) -> ArtifactError:
     """The first source's error, with the errors of the other sources added."""
     if not problems:
-        return SourceRejected(f"Nobody offers {blob.name}.", status=404)
+        return SourceRejected(f"No source has {blob.name}.", status=404)
     told = " Then: ".join(str(problem) for problem in problems)
     retryable = [problem for problem in problems if isinstance(problem, SourceUnavailable)]
     if retryable:
@@ -339,7 +339,7 @@ class FileSource:
         try:
             file = self.path.open("rb", buffering=0)
         except FileNotFoundError as error:
-            raise SourceRejected(f"{self.path} is not there.", status=404) from error
+            raise SourceRejected(f"{self.path} does not exist.", status=404) from error
         with file:
             total = os.fstat(file.fileno()).st_size
             file.seek(min(offset, total))

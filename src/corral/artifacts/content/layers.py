@@ -237,7 +237,7 @@ class _Overlay:
             source = os.dup(self._onto.enter(target[:-1], create=False))
         except FileNotFoundError as error:
             raise UnsafeArchive(
-                f"Hard link {entry.path[:120]!a} to {entry.link[:120]!a}, which is not there."
+                f"Hard link {entry.path[:120]!a} to {entry.link[:120]!a}, which does not exist."
             ) from error
         try:
             status = os.stat(target[-1], dir_fd=source, follow_symlinks=False)
@@ -249,7 +249,7 @@ class _Overlay:
                 os.link(target[-1], parts[-1], src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError as error:
             raise UnsafeArchive(
-                f"Hard link {entry.path[:120]!a} to {entry.link[:120]!a}, which is not there."
+                f"Hard link {entry.path[:120]!a} to {entry.link[:120]!a}, which does not exist."
             ) from error
         finally:
             os.close(source)

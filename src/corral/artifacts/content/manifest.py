@@ -90,14 +90,14 @@ def check_manifest(manifest: Manifest) -> Manifest:
     for argument in [argument for group in [*groups, *manifest.options.values()] for argument in group]:
         unknown = set(_FIELD.findall(argument)) - _FIELDS
         if unknown:
-            raise BadManifest(f"Argument {argument!r} asks for {', '.join(sorted(unknown))}, which nothing fills in.")
+            raise BadManifest(f"Argument {argument!r} uses the unknown placeholders {', '.join(sorted(unknown))}.")
     for name in [*manifest.environment, *filter(None, [manifest.token_env])]:
         if not _ENVIRONMENT_NAME.match(name) or _FORBIDDEN_ENVIRONMENT.match(name):
-            raise BadManifest(f"A gallery may not set the variable {name!r} for a backend.")
+            raise BadManifest(f"A gallery must not set the variable {name!r} for a backend.")
     if not manifest.readiness.path.startswith("/"):
-        raise BadManifest("The readiness path begins with a slash.")
+        raise BadManifest("The readiness path must begin with a slash.")
     if manifest.launcher and not re.fullmatch(r"[a-z][a-z0-9_]*", manifest.launcher):
-        raise BadManifest(f"{manifest.launcher!r} is not a launcher of Corral's.")
+        raise BadManifest(f"{manifest.launcher!r} is not one of Corral's launchers.")
     return manifest
 
 
@@ -150,9 +150,9 @@ def _option(manifest: Manifest, option: str, value: str, values: Mapping[str, st
     template = manifest.options.get(option)
     if template is None:
         known = ", ".join(sorted(manifest.options)) or "none"
-        raise BadManifest(f"This backend takes no option {option[:80]!r}; it takes {known}.")
+        raise BadManifest(f"This backend has no option {option[:80]!r}; its options are {known}.")
     if "\0" in value or len(value) > 4096:
-        raise BadManifest(f"Option {option} has a value no process could take.")
+        raise BadManifest(f"Option {option} has a value with a NUL byte, which no process accepts.")
     return _filled(template, {**values, "value": value})
 
 
@@ -162,7 +162,7 @@ def _filled(template: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, 
     def value_of(match: re.Match[str]) -> str:
         name = match.group(1)
         if name not in values:
-            raise BadManifest(f"The start command asks for {{{name}}} where it has no value.")
+            raise BadManifest(f"The start command uses {{{name}}}, which has no value.")
         return values[name]
 
     return tuple(_FIELD.sub(value_of, argument) for argument in template)

@@ -43,10 +43,10 @@ def verify_version(version: InstalledVersion, layers: LayerStore, cancel: Cancel
             name=version.name,
             digest=version.digest,
             files=0,
-            unknown="Corral did not unpack it, so nothing is known of it",
+            unknown="not installed by Corral, so it cannot be checked",
         )
     found = {key: layers.find(key) for key in metadata.layers}
-    gone = tuple(f"layer {key[:12]}: is gone, and with it the list of its files" for key in found if not found[key])
+    gone = tuple(f"layer {key[:12]}: is missing, and so is the list of its files" for key in found if not found[key])
     if gone:
         return Verified(name=version.name, digest=version.digest, files=0, damaged=gone)
     expected = planned_tree(layer.index() for layer in found.values() if layer is not None)
@@ -108,7 +108,7 @@ def _damage(root: Path, expected: Iterable[Entry], cancel: CancelToken) -> Itera
             try:
                 problem = _problem(entry, parts[-1], stack.enter(parts[:-1], create=False), cancel)
             except FileNotFoundError:
-                problem = "is gone"
+                problem = "is missing"
             except OSError as error:
                 if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EIO):
                     raise
@@ -122,7 +122,7 @@ def _damage(root: Path, expected: Iterable[Entry], cancel: CancelToken) -> Itera
 
 def _problem(entry: Entry, name: str, parent: int, cancel: CancelToken) -> str:
     if entry.kind == "symlink":
-        return "" if os.readlink(name, dir_fd=parent) == entry.link else "leads elsewhere"
+        return "" if os.readlink(name, dir_fd=parent) == entry.link else "has another target"
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     try:
         status = os.fstat(descriptor)
@@ -134,4 +134,4 @@ def _problem(entry: Entry, name: str, parent: int, cancel: CancelToken) -> str:
             crc = fast_zlib.crc32(chunk, crc)
     finally:
         os.close(descriptor)
-    return "" if entry.crc in (None, crc) else "has other content"
+    return "" if entry.crc in (None, crc) else "has changed"

@@ -99,7 +99,7 @@ def directory_name(name: str) -> str:
     """The directory of a backend. A slash in a name becomes two underscores, as in LocalAI."""
     flat = name.replace("/", "__")
     if not _NAME.match(flat) or ".." in flat or flat == POINTER:
-        raise BadReference(f"{name[:140]!r} cannot be the name of a backend.")
+        raise BadReference(f"{name[:140]!r} is not a valid backend name.")
     return flat
 
 
@@ -200,7 +200,7 @@ class VersionStore:
             if not version.current and version.made_by == "corral" and version.metadata.installed_at <= installed_at
         ]
         if not earlier:
-            raise NotInstalled(f"Backend {name} has no earlier version here to go back to.")
+            raise NotInstalled(f"Backend {name} has no earlier version here to roll back to.")
         return self.switch(name, Digest(earlier[0].digest))
 
     def remove(self, name: str, running: Callable[[Path], bool]) -> None:

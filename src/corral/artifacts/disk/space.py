@@ -40,7 +40,7 @@ class SpaceReservations:
             if needed + self._reserve_bytes + self._promised > free:
                 raise DiskFull(
                     f"{what} needs about {megabytes(needed)}; {self._root} has {megabytes(free)} free, and"
-                    f" {megabytes(self._reserve_bytes + self._promised)} stay free for other work. Free some space,"
+                    f" {megabytes(self._reserve_bytes + self._promised)} are reserved for other work. Free some space,"
                     f" for example with `corral artifacts --data-dir {self._root} prune`, and try again."
                 )
             if os.statvfs(self._root).f_files and os.statvfs(self._root).f_favail < LOW_INODES:

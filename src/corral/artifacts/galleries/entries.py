@@ -201,7 +201,7 @@ def refuse_local_files(uris: Iterable[str], what: str) -> None:
     for uri in uris:
         if names_local_file(uri):
             raise PolicyRefused(
-                f"The {what} names a file of this machine, {uri[:200]!a}. A gallery from the network must not:"
+                f"The {what} names a file of the node, {uri[:200]!a}. A gallery from the network must not:"
                 " add the gallery as a local file, or name the file in a configuration of your own."
             )
 

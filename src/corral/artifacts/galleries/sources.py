@@ -72,7 +72,7 @@ class GallerySources:
         if kept is not None:
             return kept
         if not problems:
-            raise BadReference("A gallery names no address.")
+            raise BadReference("A gallery has no address.")
         raise problems[0]
 
     def read_kept(self, gallery: GallerySettings) -> GalleryText:
@@ -100,7 +100,7 @@ class GallerySources:
             case OciImage():
                 content = self._oci(reference, cancel)
             case _:
-                raise BadReference(f"{url[:200]} is not an address of a gallery; use https, file, a directory or oci.")
+                raise BadReference(f"{url[:200]} is not a gallery address; use https, file, a directory or oci.")
         self._keep(url, content, "")
         return GalleryText(content=content, url=url, age_s=0.0)
 
@@ -129,7 +129,7 @@ class GallerySources:
                     break
                 digest = self.blobs.fetch(piece.blob, cancel, ProgressMeter(None, self.clock))
                 return self.blobs.path(digest).read_bytes()
-        raise BadGallery(f"{reference} holds no YAML file of a usable size.")
+        raise BadGallery(f"{reference} contains no YAML file within the size limit.")
 
     def _paths(self, url: str) -> tuple[Path, Path]:
         stem = hex_of(digest_of(url.encode()))
@@ -161,7 +161,7 @@ def _check_is_sequence(content: bytes) -> None:
     """A captive portal's page or an error text must not replace the cached copy."""
     head = content.lstrip()[:1]
     if head in (b"<", b"{", b""):
-        raise BadGallery("The address answers with something that is not a gallery.")
+        raise BadGallery("The address returned something that is not a gallery.")
 
 
 def _local(path: Path) -> bytes:
@@ -171,7 +171,7 @@ def _local(path: Path) -> bytes:
             return _bounded(found[0])
         parts = sorted(path.glob("*.yaml"))
         if not parts:
-            raise SourceRejected(f"{path} holds no index.yaml.", status=404)
+            raise SourceRejected(f"{path} contains no index.yaml.", status=404)
         return b"\n".join(_bounded(part) for part in parts)
     return _bounded(path)
 
@@ -179,7 +179,7 @@ def _local(path: Path) -> bytes:
 def _bounded(path: Path) -> bytes:
     try:
         if path.stat().st_size > INDEX_BYTES:
-            raise BadGallery(f"{path} is larger than any gallery.")
+            raise BadGallery(f"{path} is larger than {INDEX_BYTES >> 20} MiB, the limit for a gallery.")
         return path.read_bytes()
     except (FileNotFoundError, PermissionError) as error:
         raise SourceRejected(f"{path} cannot be read: {error.strerror}.", status=404) from error

@@ -113,7 +113,7 @@ class Installer:
                 return installer._from_first_that_works(request, cancel, meter, force=force)
             except FileNotFoundError as error:
                 raise DiskFault(
-                    f"{error.filename} is not there any more: something removed it, or the directory it was in, while"
+                    f"{error.filename} no longer exists: something removed it or its directory while"
                     f" {request.build.name} was being installed. Restore the data directory and start the worker again."
                 ) from error
 
@@ -135,7 +135,7 @@ class Installer:
             except (SourceUnavailable, SourceRejected, DigestMismatch) as error:
                 problems.append(error)
         if not problems:
-            raise SourceRejected(f"Backend {request.build.name} names no source.", status=404)
+            raise SourceRejected(f"Backend {request.build.name} has no source.", status=404)
         if len(problems) == 1:
             raise problems[0]
         told = " ".join(f"{uri}: {problem}" for uri, problem in zip(request.build.uris, problems, strict=True))
@@ -179,7 +179,7 @@ class Installer:
         resolved = self.pinned(resolved, cancel, meter)
         digest = _known(resolved)
         if request.digest is not None and digest != request.digest:
-            raise DigestMismatch(f"{uri} is {digest} now, but {request.digest} is what was asked for.")
+            raise DigestMismatch(f"{uri} is {digest} now, but {request.digest} was requested.")
         present = self.versions.find(request.build.name, digest)
         if present is not None and force:
             self._doubt(resolved, present, cancel)
@@ -375,7 +375,7 @@ class Installer:
         manifest = request.manifest or read_manifest(staged)
         if manifest is None:
             raise BadManifest(
-                f"{request.build.name} has neither a run.sh nor a Corral manifest, so nothing says how to start it."
+                f"{request.build.name} has neither a run.sh nor a Corral manifest, so it cannot be started."
             )
         place_launcher(manifest, staged)
         return manifest
@@ -515,7 +515,7 @@ def read_manifest(root: Path) -> Manifest | None:
         file = root / name
         if file.is_file() and not file.is_symlink():
             if file.stat().st_size > 1 << 20:
-                raise BadManifest(f"{name} is larger than any description needs to be.")
+                raise BadManifest(f"{name} is too large for a manifest.")
             try:
                 return check_manifest(msgspec.convert(load_yaml(file.read_bytes()), Manifest))
             except msgspec.ValidationError as error:

@@ -83,7 +83,7 @@ class Filler:
                     self._member(path, name, tree)
                 case TreePiece(path=path, digest=digest, size=packed):
                     if copy_tree(path, tree, self.cancel, self.meter, self.budget.limits.depth) != digest:
-                        raise DigestMismatch(f"{path} changed while it was copied; nothing of it was kept.")
+                        raise DigestMismatch(f"{path} changed while it was copied; the copy was discarded.")
                 case _:
                     assert_never(piece)
             return LayerIndex(entries=tree.finish(), packed_bytes=packed, unpacked_bytes=tree.bytes_written)
@@ -118,11 +118,9 @@ class Filler:
             if piece.blob.digest is not None and self.blobs.find(piece.blob.digest):
                 raise
             self.blobs.fetch(piece.blob, self.cancel, self.meter)
-            raise DigestMismatch(f"{piece.blob.name} was damaged on the way; it has been fetched again.") from None
+            raise DigestMismatch(f"{piece.blob.name} was damaged; it has been fetched again.") from None
         if piece.diff_id is not None and found != piece.diff_id:
-            raise UnsafeArchive(
-                f"{piece.blob.name} unpacks to {found}, not to the {piece.diff_id} its config promises."
-            )
+            raise UnsafeArchive(f"{piece.blob.name} unpacks to {found} instead of {piece.diff_id} in its config.")
         return guard.packed
 
     def _untar(self, piece: TarPiece, tree: TreeWriter, guard: RatioGuard) -> Digest:

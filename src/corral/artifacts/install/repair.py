@@ -26,7 +26,7 @@ def request_again(version: InstalledVersion) -> BackendRequest:
     """The request that installs this version again, pinned to its digest."""
     metadata = version.metadata
     if version.made_by != "corral":
-        raise BadReference(f"{version.name} was not installed by Corral, so Corral cannot repair it. Install it anew.")
+        raise BadReference(f"{version.name} was not installed by Corral, so Corral cannot repair it. Install it again.")
     uris = tuple(uri for uri in (metadata.source, metadata.uri) if _is_pinned_image(uri)) or (metadata.uri,)
     build = BuildRef(
         name=version.name,

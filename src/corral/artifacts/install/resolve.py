@@ -60,7 +60,7 @@ class SourceResolver:
         if signatures is None:
             return self._resolve(reference, cancel, sha256)
         if not isinstance(reference, OciImage):
-            raise SignatureRefused(f"{reference} has to be signed, and only images of an OCI registry can be.")
+            raise SignatureRefused(f"{reference} must be signed, but only images of an OCI registry can be signed.")
         digest = self.registries.pin(reference, cancel)
         signer = check_signed(self.registries, reference, digest, signatures, cancel)
         # From here on it is that digest which is read: the tag may move.
@@ -78,7 +78,9 @@ class SourceResolver:
                 return resolve_archive(path, self.staging.new_path(), self.platform, budget, cancel)
             case LocalPath(path=path):
                 if self.settings.data_dir.resolve().is_relative_to(path.resolve()):
-                    raise BadReference(f"{path} holds {self.settings.data_dir}, where its copy would go. Name another.")
+                    raise BadReference(
+                        f"{path} contains {self.settings.data_dir}, the target of the copy. Use another directory."
+                    )
                 found = resolve_path(path, self.platform, cancel, self.settings.unpack.depth)
                 return self._pinned(found, sha256)
             case HttpFile(url=url):
@@ -109,7 +111,7 @@ class SourceResolver:
 
     def _single(self, blob: Blob, source: str) -> ResolvedArtifact:
         if blob.digest is None and self.settings.require_digest:
-            raise PolicyRefused(f"{source} is pinned to no digest, and unpinned downloads are switched off.")
+            raise PolicyRefused(f"{source} has no digest, and unpinned downloads are disabled.")
         piece = archive_piece(blob.name, blob)
         return ResolvedArtifact(
             digest=blob.digest,

@@ -127,7 +127,7 @@ def _wanted(installer: Installer, file: ModelFile, target_dir: Path, cancel: Can
     single = len(resolved.pieces) == 1
     for piece in resolved.pieces:
         if isinstance(piece, TreePiece):
-            raise SourceRejected(f"{file.uri} is a directory; weights are files.", status=404)
+            raise SourceRejected(f"{file.uri} is a directory; weights must be files.", status=404)
         name = file.filename if single else f"{file.filename}/{getattr(piece, 'path', piece.blob.name)}"
         parts = member_parts(os.fsencode(name), depth=installer.settings.unpack.depth)
         if not parts:
@@ -187,7 +187,9 @@ def _from_peers(installer: Installer, name: str, digest: Digest, cancel: CancelT
 
 def _place(installer: Installer, item: _Wanted, digest: Digest, ids: Ids) -> PlacedFile:
     if item.sha256 is not None and digest != item.sha256:
-        raise DigestMismatch(f"{item.target.name} is {digest}, not the promised {item.sha256}; it was not placed.")
+        raise DigestMismatch(
+            f"{item.target.name} has the digest {digest} instead of {item.sha256}; it was not installed."
+        )
     path = installer.blobs.path(digest)
     status = path.stat()
     target = item.target

@@ -28,6 +28,7 @@ Result = TypeVar("Result")
 _REDIRECTS = {301, 302, 303, 307, 308}
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 _PRIVATE_HEADERS = {"authorization", "cookie", "x-amz-security-token"}
+_HINTS = {401: "It requires a login.", 403: "The login has no permission to read it.", 404: "It does not exist."}
 _IDLE_CONNECTIONS = 4
 
 
@@ -47,17 +48,17 @@ class Response:
         try:
             return self._body.read1(count)
         except http.client.HTTPException as error:
-            raise SourceUnavailable(f"{urlsplit(self.url).hostname} broke off its answer: {error!r}.") from error
+            raise SourceUnavailable(f"{urlsplit(self.url).hostname} broke off its response: {error!r}.") from error
 
     def read_all(self, limit: int) -> bytes:
         """The whole body. Rejected when longer than `limit`."""
         if self.length is not None and self.length > limit:
-            raise BadReference(f"{self.url} answers with {self.length} bytes; at most {limit} are read here.")
+            raise BadReference(f"{self.url} returned {self.length} bytes; the limit is {limit}.")
         kept = bytearray()
         while piece := self.read(64 * 1024):
             kept += piece
             if len(kept) > limit:
-                raise BadReference(f"{self.url} answers with more than the {limit} bytes that are read here.")
+                raise BadReference(f"{self.url} returned more than {limit} bytes, the limit.")
         if self.length is not None and len(kept) < self.length:
             raise SourceUnavailable(f"{urlsplit(self.url).hostname} ended after {len(kept)} of {self.length} bytes.")
         return bytes(kept)
@@ -184,7 +185,7 @@ class Outbound:
                     continue  # a kept connection the server had closed meanwhile; fresh ones end this loop
                 if isinstance(error, ArtifactError):
                     raise
-                raise SourceUnavailable(f"{parts.hostname} did not answer properly: {error!r}.") from error
+                raise SourceUnavailable(f"{parts.hostname} sent an invalid response: {error!r}.") from error
 
     def _take(self, origin: tuple[str, str, int], cancel: CancelToken) -> CheckedConnection:
         scheme, host, port = origin
@@ -233,7 +234,7 @@ class Outbound:
     def _redirect_target(self, url: str, response: http.client.HTTPResponse) -> str:
         location = response.getheader("Location")
         if not location:
-            raise SourceUnavailable(f"{urlsplit(url).hostname} redirected to nowhere.")
+            raise SourceUnavailable(f"{urlsplit(url).hostname} redirected without an address.")
         target = urljoin(url, location)
         if urlsplit(url).scheme == "https" and urlsplit(target).scheme == "http":
             raise PolicyRefused(f"{urlsplit(url).hostname} redirected from https to http, which is not followed.")
@@ -246,11 +247,11 @@ class Outbound:
         host, path = urlsplit(url).hostname, urlsplit(url).path
         if status in _TRANSIENT:
             raise SourceUnavailable(
-                f"{host} answered {status} for {path}.",
+                f"{host} returned {status} for {path}.",
                 retry_after_s=self._retry_after_s(response.getheader("Retry-After")),
             )
-        hint = {401: "It wants a login.", 403: "The login may not read it.", 404: "It is not there."}.get(status, "")
-        raise SourceRejected(f"{host} answered {status} for {path}. {hint}".rstrip(), status=status)
+        hint = _HINTS.get(status, "")
+        raise SourceRejected(f"{host} returned {status} for {path}. {hint}".rstrip(), status=status)
 
     def _retry_after_s(self, value: str | None) -> float | None:
         if value is None:

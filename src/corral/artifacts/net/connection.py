@@ -128,7 +128,7 @@ class Wire:
             except TimeoutError:
                 continue
             except OSError as error:
-                raise SourceUnavailable(f"{self.watch.host} took no request: {_plain(error)}.") from error
+                raise SourceUnavailable(f"{self.watch.host} accepted no request: {_plain(error)}.") from error
 
     def close(self) -> None:
         """Closes the socket when no reader is left: `http.client` closes a connection that will not be kept open while
@@ -211,13 +211,13 @@ class CheckedConnection(http.client.HTTPConnection):
                 return
             except ssl.SSLCertVerificationError as error:
                 raise PolicyRefused(
-                    f"{self.host} showed a certificate that is not trusted: {error.verify_message}."
+                    f"{self.host} has a certificate that is not trusted: {error.verify_message}."
                 ) from error
             except OSError as error:
                 last = error
         if last is None and refused:
             raise PolicyRefused(
-                f"{refused[0]}. To allow it, name it in the setting trusted_hosts (--trusted-hosts of worker and"
+                f"{refused[0]}. To allow it, add it to the setting trusted_hosts (--trusted-hosts of worker and"
                 " frontend, CORRAL_TRUSTED_HOSTS for `corral up`; `corral artifacts` has --trust)."
             )
         why = "no address" if last is None else _plain(last)

@@ -82,7 +82,7 @@ def check_address(policy: NetworkPolicy, host: str, port: int, address: str) -> 
     why = refusal_of(parsed)
     if why is None:
         return None
-    return f"{host} is {why}" if host == address else f"{host} lies at {address}, which is {why}"
+    return f"{host} is {why}" if host == address else f"{host} has the address {address}, which is {why}"
 
 
 def check_url(policy: NetworkPolicy, url: str) -> SplitResult:
@@ -93,12 +93,12 @@ def check_url(policy: NetworkPolicy, url: str) -> SplitResult:
     except ValueError as error:
         raise BadReference(f"{url[:200]!r} is not an address: {error}.") from error
     if any(ord(character) < 0x21 or ord(character) == 0x7F for character in url):
-        raise BadReference("An address may hold no blanks or control characters.")
+        raise BadReference("An address must not contain blanks or control characters.")
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https"):
-        raise PolicyRefused(f"Scheme {parts.scheme!r} is not fetched; only https, and http where it is allowed.")
+        raise PolicyRefused(f"Scheme {parts.scheme!r} is not supported; use https, or http where it is allowed.")
     if not host:
-        raise BadReference(f"{url[:200]!r} names no host.")
+        raise BadReference(f"{url[:200]!r} has no host.")
     if parts.username is not None or parts.password is not None:
         raise BadReference("Credentials in an address end up in logs; put them into the settings instead.")
     _check_notation(host)
@@ -106,7 +106,7 @@ def check_url(policy: NetworkPolicy, url: str) -> SplitResult:
         allowed = is_loopback(host) or bool(_names(host, port or 80) & policy.plain_http_hosts)
         if not allowed:
             raise PolicyRefused(
-                f"{host} would be spoken to without TLS. Use https, or list the host in the setting plain_http_hosts"
+                f"{host} would be contacted without TLS. Use https, or list the host in the setting plain_http_hosts"
                 " (`corral artifacts` has --plain-http)."
             )
     return parts

@@ -32,12 +32,12 @@ def check_signed(
         wrong += 1
     if wrong:
         raise SignatureRefused(
-            f"{image} ({digest}) carries {wrong} cosign signature{'s' if wrong > 1 else ''}, none of them for this"
-            " image by a key that is trusted. Nothing was fetched. Check the key, or whether the image was replaced."
+            f"{image} ({digest}) carries {wrong} cosign signature{'s' if wrong > 1 else ''}, but none for this"
+            " image by a trusted key. Nothing was fetched. Check the key, or whether the image was replaced."
         )
     raise SignatureRefused(
-        f"{image} ({digest}) has to be signed and carries no cosign signature at {_tag(digest)}. Nothing was"
-        " fetched. Sign it with `cosign sign --key` (in the format with a `.sig` tag), or lift the requirement."
+        f"{image} ({digest}) must be signed but has no cosign signature at {_tag(digest)}. Nothing was"
+        " fetched. Sign it with `cosign sign --key` (in the format with a `.sig` tag), or remove the requirement."
     )
 
 
@@ -60,7 +60,7 @@ def _signatures(
     except msgspec.DecodeError as error:
         raise SignatureRefused(f"The signatures of {image} cannot be read: {error}.") from error
     if len(layers) > MAX_SIGNATURES:
-        raise SignatureRefused(f"{image} has {len(layers)} signatures; at most {MAX_SIGNATURES} are looked at.")
+        raise SignatureRefused(f"{image} has {len(layers)} signatures; the limit is {MAX_SIGNATURES}.")
     repository = registries.repository(image, cancel)
     for layer in layers:
         signature = layer.annotations.get(_SIGNATURE, "")

@@ -109,7 +109,7 @@ def resolve_image(
     """The pieces of the image `digest` for `platform`. Only manifests and the config are read, never a layer."""
     manifest, _ = _platform_manifest(repository, digest, platform)
     if len(manifest.layers) > MAX_LAYERS:
-        raise UnsafeArchive(f"{repository.name} has {len(manifest.layers)} layers; at most {MAX_LAYERS} are taken.")
+        raise UnsafeArchive(f"{repository.name} has {len(manifest.layers)} layers; the limit is {MAX_LAYERS}.")
     if manifest.config.media_type in _CONFIG_TYPES and not ollama:
         pieces = _image_pieces(repository, manifest, platform)
     else:
@@ -126,7 +126,7 @@ def _platform_manifest(
         raise UnsafeArchive(f"The index of {repository.name} is nested more than {MAX_NESTING} deep.")
     content, media_type = repository.read_manifest(digest)
     if digest_of(content) != digest:
-        raise DigestMismatch(f"{repository.name} answered {digest} with other content.")
+        raise DigestMismatch(f"{repository.name} returned other content for {digest}.")
     kind = _document_type(content, media_type)
     if kind in INDEX_TYPES:
         index = _decode(ImageIndex, content, "image index")
@@ -134,14 +134,14 @@ def _platform_manifest(
         return _platform_manifest(repository, parse_digest(chosen.digest), platform, depth + 1)
     if kind in MANIFEST_TYPES:
         return _decode(ImageManifest, content, "image manifest"), digest
-    raise UnsafeArchive(f"{repository.name} offers a manifest of the unknown type {kind[:100]!r}.")
+    raise UnsafeArchive(f"{repository.name} has a manifest of the unknown type {kind[:100]!r}.")
 
 
 def read_platforms(repository: Repository, digest: Digest) -> tuple[str, ...] | None:
     """The platforms of the image as `os/architecture`; None when unknown."""
     content, media_type = repository.read_manifest(digest)
     if digest_of(content) != digest:
-        raise DigestMismatch(f"{repository.name} answered {digest} with other content.")
+        raise DigestMismatch(f"{repository.name} returned other content for {digest}.")
     kind = _document_type(content, media_type)
     if kind in INDEX_TYPES:
         offered = [
@@ -197,7 +197,7 @@ def _image_pieces(repository: Repository, manifest: ImageManifest, platform: Oci
     digest = parse_digest(manifest.config.digest)
     content = repository.read_small(digest, MANIFEST_BYTES)
     if digest_of(content) != digest or len(content) != manifest.config.size:
-        raise DigestMismatch(f"The config of {repository.name} is not the promised {digest}.")
+        raise DigestMismatch(f"The config of {repository.name} does not have the digest {digest}.")
     config = _decode(Config, content, "image config")
     if config.os and (config.os, config.architecture) != (platform.os, platform.architecture):
         raise NoPlatformFits(f"{repository.name} is built for {config.os}/{config.architecture}, not for {platform}.")
@@ -228,7 +228,7 @@ def _file_pieces(repository: Repository, manifest: ImageManifest, *, ollama: boo
             )
         pieces.append(FilePiece(blob=_blob(repository, layer), path=title))
     if not pieces:
-        raise UnsafeArchive(f"{repository.name} holds no files.")
+        raise UnsafeArchive(f"{repository.name} contains no files.")
     return tuple(pieces)
 
 

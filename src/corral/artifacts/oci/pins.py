@@ -33,7 +33,7 @@ def pin_location(
     signed by one of its keys is pinned."""
     reference = parse_reference(uri)
     if signatures is not None and not isinstance(reference, OciImage):
-        raise SignatureRefused(f"{reference} has to be signed, and only images of an OCI registry can be.")
+        raise SignatureRefused(f"{reference} must be signed, but only images of an OCI registry can be signed.")
     if isinstance(reference, HttpFile) and sha256 is not None:
         return Pin(uri=uri, digest=sha256)
     if not isinstance(reference, OciImage) or (reference.model_layer and signatures is None):

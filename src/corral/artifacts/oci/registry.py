@@ -61,9 +61,7 @@ def read_docker_logins(path: Path) -> dict[str, RegistryLogin]:
             try:
                 username, _, password = base64.b64decode(entry.auth).decode().partition(":")
             except ValueError as error:
-                raise PolicyRefused(
-                    f"{path}: the login for {server} cannot be read. Log in there once more."
-                ) from error
+                raise PolicyRefused(f"{path}: the login for {server} cannot be read. Log in there again.") from error
             logins[host] = RegistryLogin(username=username, password=password)
         elif entry.identitytoken:
             logins[host] = RegistryLogin(token=entry.identitytoken)
@@ -120,7 +118,7 @@ class OciRegistry:
                 break
             self._log_in(repository, response.headers.get("www-authenticate", ""), cancel)
         raise SourceRejected(
-            f"{self.host} refuses to show {repository}; it wants a login that may read it.", status=401
+            f"{self.host} denies access to {repository}. Configure a login that may read it.", status=401
         )
 
     def _log_in(self, repository: str, challenge: str, cancel: CancelToken) -> None:
@@ -132,7 +130,9 @@ class OciRegistry:
             case "bearer" if "realm" in facts:
                 value = f"Bearer {self._fetch_token(repository, facts, cancel)}"
             case _:
-                raise SourceRejected(f"{self.host} wants a login for {repository}, and none is set.", status=401)
+                raise SourceRejected(
+                    f"{self.host} requires a login for {repository}, and none is configured.", status=401
+                )
         with self._lock:
             self._tokens[repository] = value
 
@@ -151,10 +151,10 @@ class OciRegistry:
         try:
             answer = decode_json(body, _Token)
         except msgspec.DecodeError as error:
-            raise SourceUnavailable(f"{urlsplit(realm).hostname} answered a login with something else.") from error
+            raise SourceUnavailable(f"{urlsplit(realm).hostname} sent an invalid response to a login.") from error
         token = answer.token or answer.access_token
         if not token:
-            raise SourceRejected(f"{urlsplit(realm).hostname} gave no token for {repository}.", status=401)
+            raise SourceRejected(f"{urlsplit(realm).hostname} sent no token for {repository}.", status=401)
         return token
 
     def _may_have_password(self, realm: str) -> bool:
@@ -214,7 +214,7 @@ class Registries:
                 problems.append(error)
                 continue
             if response.status != 200:
-                problems.append(SourceRejected(f"{registry.host} answered {response.status}.", status=response.status))
+                problems.append(SourceRejected(f"{registry.host} returned {response.status}.", status=response.status))
                 continue
             return (body, response.headers.get("content-type", "")), digest_of(body)
         raise problems[-1]
@@ -239,7 +239,7 @@ class Registries:
                     return registry.get(image.repository, f"blobs/{digest}", cancel, limit=limit)[1]
                 except (SourceRejected, SourceUnavailable, PolicyRefused) as error:
                     problem = error
-            raise problem or SourceRejected(f"Nobody has {digest}.", status=404)
+            raise problem or SourceRejected(f"No registry has {digest}.", status=404)
 
         def sources(digest: Digest) -> tuple[BlobSource, ...]:
             return tuple(RegistrySource(registry, image.repository, digest) for registry in registries)

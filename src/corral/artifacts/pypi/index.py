@@ -48,7 +48,7 @@ from corral.system.json import decode_json
 INDEX_BYTES = 64 << 20
 AT_ONCE = 8
 SOURCE_ENDINGS = (".tar.gz", ".zip")
-HOW_TO_ALLOW = "CORRAL_ALLOW_SOURCE_BUILDS=true or `--allow-source-builds` would allow to build them"
+HOW_TO_ALLOW = "CORRAL_ALLOW_SOURCE_BUILDS=true or `--allow-source-builds` allows building them"
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
@@ -155,7 +155,7 @@ class PypiIndex:
 
     def why_none(self, package: str, wanted: SpecifierSet) -> str:
         name = canonicalize_name(package)
-        why = self._unusable.get(name, "the index offers no wheel for this machine")
+        why = self._unusable.get(name, "the index has no wheel for this platform")
         if any(wanted.contains(version, prereleases=True) for version in self._sources_refused.get(name, ())):
             return f"{why}; there are source packages, and {HOW_TO_ALLOW}"
         return why
@@ -212,7 +212,7 @@ class PypiIndex:
             if wheel.version == wanted and not wheel.from_source
         ]
         if not fitting:
-            why = self._unusable.get(canonicalize_name(reference.package), "the index offers no wheel for this machine")
+            why = self._unusable.get(canonicalize_name(reference.package), "the index has no wheel for this platform")
             raise NoPlatformFits(f"{reference.package} {reference.version}: {why}.")
         wheel = self.sized(fitting[0], cancel)
         return ResolvedArtifact(
@@ -229,7 +229,7 @@ class PypiIndex:
         except InvalidRequirement as error:
             raise BadReference(f"{', '.join(requirements)[:200]!r} is not a requirement: {error}.") from error
         if any(requirement.url for requirement in parsed):
-            raise PolicyRefused("A requirement may not name an address; packages come from the one index that is set.")
+            raise PolicyRefused("A requirement must not contain an address; packages come from the configured index.")
         try:
             return self._resolve(requirements, parsed, cancel)
         except BaseException as error:

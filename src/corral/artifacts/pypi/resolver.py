@@ -66,7 +66,7 @@ def _explain(index: PackageIndex, causes: Iterable[Any]) -> str:
     wanted = {canonicalize_name(cause.requirement.name): cause for cause in causes}
     told = []
     for name, cause in sorted(wanted.items()):
-        by = f", wanted by {cause.parent.wheel.package} {cause.parent.wheel.version}" if cause.parent else ""
+        by = f", required by {cause.parent.wheel.package} {cause.parent.wheel.version}" if cause.parent else ""
         told.append(f"{cause.requirement}{by} ({index.why_none(name, cause.requirement.specifier)})")
     return "No wheels satisfy these requirements together: " + "; ".join(told) + "."
 
@@ -177,7 +177,7 @@ def read_requirements(index: PackageIndex, wheel: "Wheel", cancel: CancelToken) 
         except InvalidRequirement as error:
             raise UnsafeArchive(f"{wheel.filename} has the unreadable requirement {text[:120]!r}.") from error
         if requirement.url:
-            raise UnsafeArchive(f"{wheel.filename} wants {requirement.name} from an address of its own.")
+            raise UnsafeArchive(f"{wheel.filename} requires {requirement.name} from another address.")
         found.append(requirement)
     return found
 
@@ -206,7 +206,7 @@ class _RangeFile(io.RawIOBase):
         response, _ = outbound.fetch(url, cancel=cancel, limit=0, method="HEAD", headers=headers)
         length = response.headers.get("content-length", "")
         if not length.isdigit():
-            raise SourceUnavailable(f"{url} names no size.")
+            raise SourceUnavailable(f"{url} has no size.")
         self._size = int(length)
         self._at = 0
         self._blocks: dict[int, bytes] = {}
@@ -247,6 +247,6 @@ class _RangeFile(io.RawIOBase):
                 headers={**self._headers, "Range": f"bytes={first}-{last}"},
             )
             if response.status != 206 or len(body) != last - first + 1:
-                raise SourceUnavailable(f"{self._url} cannot be read in parts.")
+                raise SourceUnavailable(f"{self._url} does not support range requests.")
             self._blocks[number] = body
         return self._blocks[number]

@@ -176,11 +176,11 @@ class SourceBuilds:
             )
         if finished.exit_code != 0:
             raise BuildFailed(
-                f"{source.filename} could not be built (pip ended with {finished.exit_code}).{_told(finished.output)}"
+                f"{source.filename} could not be built (pip exited with {finished.exit_code}).{_told(finished.output)}"
             )
         wheels = [path for path in out.iterdir() if path.suffix == ".whl" and path.is_file() and not path.is_symlink()]
         if len(wheels) != 1:
-            raise BuildFailed(f"The build of {source.filename} left {len(wheels)} wheels instead of one.")
+            raise BuildFailed(f"The build of {source.filename} produced {len(wheels)} wheels instead of one.")
         return wheels[0]
 
     def _command(self, archive: Path, out: Path) -> list[str]:
@@ -208,13 +208,13 @@ def _check_built(source: Source, wheel: Path) -> None:
     try:
         package, version, _, tags = parse_wheel_filename(wheel.name)
     except InvalidWheelFilename as error:
-        raise BuildFailed(f"The build of {source.filename} made {wheel.name[:120]!a}: {error}.") from error
+        raise BuildFailed(f"The build of {source.filename} produced {wheel.name[:120]!a}: {error}.") from error
     if canonicalize_name(package) != source.package or version != source.version:
-        raise BuildFailed(f"The build of {source.filename} made {wheel.name}, which is another package or version.")
+        raise BuildFailed(f"The build of {source.filename} produced {wheel.name}, which is another package or version.")
     if tags.isdisjoint(sys_tags()):
-        raise BuildFailed(f"The build of {source.filename} made {wheel.name}, which this Python cannot use.")
+        raise BuildFailed(f"The build of {source.filename} produced {wheel.name}, which this Python cannot use.")
 
 
 def _told(output: str) -> str:
     lines = [line.rstrip() for line in output.splitlines() if line.strip()][-LINES_TOLD:]
-    return " It said last:\n" + "\n".join(lines) if lines else " It said nothing."
+    return " Its last output:\n" + "\n".join(lines) if lines else " It had no output."

@@ -113,7 +113,7 @@ class HuggingFaceHub:
             if entry.type == "file" and entry.path != ".gitattributes"
         )
         if not pieces:
-            raise BadReference(f"{reference} holds no files.")
+            raise BadReference(f"{reference} contains no files.")
         named = "\n".join(f"{piece.path}\0{piece.blob.digest or piece.blob.git_oid}" for piece in pieces)
         return ResolvedArtifact(
             digest=digest_of(f"{commit}\n{named}".encode()),
@@ -161,7 +161,7 @@ def _decode(kind: type[Document], body: bytes) -> Document:
     try:
         return decode_json(body, kind)
     except msgspec.DecodeError as error:
-        raise SourceUnavailable(f"The hub answered with something else than expected: {error}.") from error
+        raise SourceUnavailable(f"The hub sent an invalid response: {error}.") from error
 
 
 def check_git_oid(content: bytes, oid: str, name: str) -> None:
@@ -169,4 +169,4 @@ def check_git_oid(content: bytes, oid: str, name: str) -> None:
     it."""
     found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
     if found != oid:
-        raise DigestMismatch(f"{name} is git object {found}, not the promised {oid}; nothing of it was kept.")
+        raise DigestMismatch(f"{name} is Git object {found} instead of {oid}; the download was discarded.")

@@ -51,7 +51,7 @@ def resolve_path(path: Path, platform: OciPlatform, cancel: CancelToken, depth: 
         piece = TreePiece(path=path, digest=digest, size=size)
         return ResolvedArtifact(digest=digest, source=f"file://{path}", pieces=(piece,), verified_by="tree digest")
     if not path.is_file():
-        raise BadReference(f"{path} is not there.")
+        raise BadReference(f"{path} does not exist.")
     with path.open("rb") as file:
         head = file.read(512)
     status = path.stat()
@@ -76,7 +76,7 @@ def _layout_repository(path: Path) -> Repository:
         if not file.is_file():
             raise BadReference(f"{path} lacks the blob {digest}.")
         if file.stat().st_size > limit:
-            raise UnsafeArchive(f"{digest} in {path} is larger than the {limit} bytes such a document may have.")
+            raise UnsafeArchive(f"{digest} in {path} is larger than the {limit} bytes allowed for such a document.")
         return file.read_bytes()
 
     def sources(digest: Digest) -> tuple[BlobSource, ...]:
@@ -103,7 +103,7 @@ def resolve_layout(reference: OciLayout, platform: OciPlatform) -> ResolvedArtif
     if reference.tag:
         images = [entry for entry in images if entry.annotations.get(_REF_NAME) == reference.tag]
     if not images:
-        raise BadReference(f"{reference.path} holds no image{f' {reference.tag}' if reference.tag else ''}.")
+        raise BadReference(f"{reference.path} contains no image{f' {reference.tag}' if reference.tag else ''}.")
     repository = _layout_repository(reference.path)
     if len(images) == 1:
         digest = parse_digest(images[0].digest)
@@ -141,7 +141,7 @@ def resolve_archive(
     """A saved image. It is unpacked first, because its members are in any order, and a layer may come before the
     document that names it."""
     if not path.is_file():
-        raise BadReference(f"{path} is not there.")
+        raise BadReference(f"{path} does not exist.")
     try:
         _unpack_archive(path, unpacked, budget, cancel)
         if (unpacked / "oci-layout").is_file():
@@ -196,7 +196,7 @@ def _saved_image(path: Path, unpacked: Path, platform: OciPlatform) -> ResolvedA
 def _document(archive: Path, unpacked: Path, name: str) -> bytes:
     file = _held(archive, unpacked, name)
     if file.stat().st_size > MANIFEST_BYTES:
-        raise UnsafeArchive(f"{name[:120]!a} in {archive} is larger than the {MANIFEST_BYTES} bytes it may have.")
+        raise UnsafeArchive(f"{name[:120]!a} in {archive} is larger than the {MANIFEST_BYTES} bytes allowed.")
     return file.read_bytes()
 
 
@@ -207,5 +207,5 @@ def _held(archive: Path, unpacked: Path, name: str) -> Path:
         if file.is_relative_to(unpacked.resolve()) and file.is_file():
             return file
     except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a circle of links
-        raise UnsafeArchive(f"{archive} names a file that cannot be: {error}.") from error
-    raise UnsafeArchive(f"{archive} names {name[:120]!a}, which it does not hold.")
+        raise UnsafeArchive(f"{archive} names an invalid file: {error}.") from error
+    raise UnsafeArchive(f"{archive} names {name[:120]!a}, which it does not contain.")

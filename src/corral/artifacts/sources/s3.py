@@ -63,7 +63,7 @@ class S3Client:
             if not key.endswith("/")
         )
         if not pieces:
-            raise BadReference(f"{reference} holds no objects.")
+            raise BadReference(f"{reference} contains no objects.")
         named = "\n".join(f"{key}\0{size}\0{etag}" for key, size, etag in listed)
         return ResolvedArtifact(
             digest=digest_of(f"{reference}\n{named}".encode()),
@@ -87,7 +87,7 @@ class S3Client:
             found += page
             if not token:
                 return found
-        raise BadReference(f"{reference} holds more than {MAX_PAGES} pages of objects.")
+        raise BadReference(f"{reference} contains more than {MAX_PAGES} pages of objects.")
 
     def _blob(self, bucket: str, key: str, size: int | None, etag: str, digest: Digest | None) -> Blob:
         url = self._settings.url(bucket, key)

@@ -27,10 +27,10 @@ class UnpackBudget:
         if self._members > self.limits.members:
             raise BudgetExceeded(f"The archive has more than {self.limits.members} members.")
         if size > self.limits.file_bytes:
-            raise BudgetExceeded(f"A member claims {size} bytes; at most {self.limits.file_bytes} are unpacked.")
+            raise BudgetExceeded(f"A member has {size} bytes; the limit is {self.limits.file_bytes}.")
         if self._bytes > self._most_bytes:
             if self._by_disk:
-                raise DiskFull(f"It unpacks to more than the {self._most_bytes} bytes that the disk has room for.")
+                raise DiskFull(f"It unpacks to more than the {self._most_bytes} bytes that are free on the disk.")
             raise BudgetExceeded(
                 f"The archive unpacks to more than the {self._most_bytes} bytes one artifact may have."
             )

@@ -25,7 +25,7 @@ class _Found:
 def _walk(root: int, parts: Parts, depth: int) -> Iterator[_Found]:
     """Every entry, in an order independent of the filesystem. `parent` stays open while the caller uses the entry."""
     if len(parts) > depth:
-        raise UnsafeArchive(f"{'/'.join(parts)[:120]!a} lies more than {depth} directories deep.")
+        raise UnsafeArchive(f"{'/'.join(parts)[:120]!a} is more than {depth} directories deep.")
     for name in sorted(os.listdir(root)):
         status = os.stat(name, dir_fd=root, follow_symlinks=False)
         kind = {0o040000: "dir", 0o100000: "file", 0o120000: "symlink"}.get(status.st_mode & 0o170000)

@@ -159,7 +159,7 @@ def _whiteout(parts: Parts, tree: TreeWriter) -> None:
     if hidden.startswith(_WHITEOUT):
         return  # bookkeeping of AUFS, which the image format tells readers to leave alone
     if hidden in ("", ".", ".."):
-        raise UnsafeArchive(f"Whiteout {'/'.join(parts)[:120]!a} names no file of its directory.")
+        raise UnsafeArchive(f"Whiteout {'/'.join(parts)[:120]!a} names no file in its directory.")
     tree.note("whiteout", (*parts[:-1], hidden))
 
 
@@ -242,11 +242,11 @@ def _number(raw: bytes) -> int:
     """Octal text, or GNU's binary form for larger numbers."""
     if raw[0] & 0x80:
         if raw[0] != 0x80:
-            raise UnsafeArchive("A header holds a negative number.")
+            raise UnsafeArchive("A header contains a negative number.")
         return int.from_bytes(raw[1:], "big")
     digits = raw.split(b"\0", 1)[0].strip()
     if digits.strip(b"01234567"):  # `int` would also take a sign, a prefix and underscores
-        raise UnsafeArchive("A header holds something that is not a number.")
+        raise UnsafeArchive("A header contains something that is not a number.")
     return int(digits, 8) if digits else 0
 
 

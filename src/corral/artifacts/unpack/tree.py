@@ -43,14 +43,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def member_parts(name: bytes, *, depth: int) -> Parts:
     """The parts of an archive member's name. Rejects absolute names and names that leave the root."""
     if b"\0" in name:
-        raise UnsafeArchive("A member's name holds a NUL byte.")
+        raise UnsafeArchive("A member's name contains a NUL byte.")
     if name.startswith(b"/") and name.strip(b"/"):  # the root itself is what `umoci insert` writes first
         raise UnsafeArchive(f"Member {_shown(name)} has an absolute name.")
     parts = [part for part in name.split(b"/") if part not in (b"", b".")]
     if b".." in parts:
-        raise UnsafeArchive(f"Member {_shown(name)} leads upwards.")
+        raise UnsafeArchive(f"Member {_shown(name)} leads out of the root with `..`.")
     if len(parts) > depth:
-        raise UnsafeArchive(f"Member {_shown(name)} lies {len(parts)} directories deep; at most {depth} are unpacked.")
+        raise UnsafeArchive(f"Member {_shown(name)} is {len(parts)} directories deep; the limit is {depth}.")
     if any(len(part) > NAME_BYTES for part in parts):
         raise UnsafeArchive(f"Member {_shown(name)} has a part longer than {NAME_BYTES} bytes.")
     return tuple(os.fsdecode(part) for part in parts)
@@ -359,7 +359,7 @@ class TreeWriter:
         if error.errno in (errno.EEXIST, errno.EISDIR):
             return UnsafeArchive(f"Member {shown} appears twice.")
         if error.errno in (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ):
-            return UnsafeArchive(f"Member {shown} has a name this filesystem cannot hold.")
+            return UnsafeArchive(f"Member {shown} has a name that this filesystem does not support.")
         return error
 
 

@@ -47,7 +47,7 @@ def _check_directory(path: Path, budget: UnpackBudget) -> None:
 def _check_zip64(tail: bytes, end_at: int, budget: UnpackBudget) -> None:
     at = tail.rfind(b"PK\x06\x06", 0, end_at)
     if at < 0 or len(tail) - at < 56:
-        raise UnsafeArchive("The zip file's large end record is missing.")
+        raise UnsafeArchive("The zip file's ZIP64 end record is missing.")
     members, directory_bytes = struct.unpack("<QQ", tail[at + 32 : at + 48])
     if members > budget.limits.members or directory_bytes > _DIRECTORY_BYTES:
         raise BudgetExceeded(f"The zip file lists {members} members in {directory_bytes} bytes.")
@@ -80,12 +80,12 @@ def _member(
 ) -> None:
     # `orig_filename` is what the file says; `filename` has been cut at a NUL already.
     if "\\" in info.orig_filename or ":" in info.orig_filename.split("/")[0]:
-        raise UnsafeArchive(f"Member {info.orig_filename[:120]!a} has a name of another system.")
+        raise UnsafeArchive(f"Member {info.orig_filename[:120]!a} has a name with a backslash or a drive letter.")
     parts = member_parts(os.fsencode(info.orig_filename), depth=budget.limits.depth)
     mode = info.external_attr >> 16
     if (mode & 0o170000) not in (0, 0o100000, 0o040000):
         raise UnsafeArchive(
-            f"Member {info.orig_filename[:120]!a} is a link or a device, which a zip file has no use for."
+            f"Member {info.orig_filename[:120]!a} is a link or a device, which is not supported in a zip file."
         )
     if info.orig_filename.endswith("/"):
         if place is None:
@@ -117,10 +117,10 @@ def _pieces(
             guard.unpacked += len(chunk)
             guard.check()
             if written > info.file_size:
-                raise UnsafeArchive(f"Member {info.orig_filename[:120]!a} holds more than it claims.")
+                raise UnsafeArchive(f"Member {info.orig_filename[:120]!a} is larger than its header states.")
             yield memoryview(chunk)
     if written != info.file_size:
-        raise UnsafeArchive(f"Member {info.orig_filename[:120]!a} holds less than it claims.")
+        raise UnsafeArchive(f"Member {info.orig_filename[:120]!a} is smaller than its header states.")
 
 
 def _time_of(info: zipfile.ZipInfo) -> float:
@@ -140,6 +140,6 @@ def read_member(path: Path, name: str, budget: UnpackBudget, cancel: CancelToken
             for piece in _pieces(archive, info, RatioGuard(budget), cancel):
                 yield bytes(piece)
     except KeyError as error:
-        raise UnsafeArchive(f"{path.name} holds no file {name[:200]!a}.") from error
+        raise UnsafeArchive(f"{path.name} contains no file {name[:200]!a}.") from error
     except _DAMAGED as error:
         raise UnsafeArchive(f"The zip file is damaged or of an unsupported kind: {error}.") from error
