@@ -314,14 +314,14 @@ def _all_failed(blob: Blob, problems: Sequence[ArtifactError]) -> ArtifactError:
     """The first source's error, with the errors of the other sources added."""
     if not problems:
         return SourceRejected(f"No source has {blob.name}.", status=404)
-    told = " Then: ".join(str(problem) for problem in problems)
+    reasons = " Then: ".join(str(problem) for problem in problems)
     retryable = [problem for problem in problems if isinstance(problem, SourceUnavailable)]
     if retryable:
-        return type(retryable[0])(f"{blob.name} could not be fetched. {told}")
+        return type(retryable[0])(f"{blob.name} could not be fetched. {reasons}")
     first = problems[0]
     if isinstance(first, SourceRejected):
-        return SourceRejected(f"{blob.name} could not be fetched. {told}", status=first.status)
-    return PolicyRefused(f"{blob.name} could not be fetched. {told}")
+        return SourceRejected(f"{blob.name} could not be fetched. {reasons}", status=first.status)
+    return PolicyRefused(f"{blob.name} could not be fetched. {reasons}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class SourceBuilds:
     settings: PypiSettings
     blobs: BlobStore
     staging: Staging
-    ledger: SpaceReservations
+    reservations: SpaceReservations
     clock: Clock
     python: str = sys.executable
 
@@ -118,7 +118,7 @@ class SourceBuilds:
         started_s = self.clock.monotonic_s()
         workshop = self.staging.new_path()
         try:
-            with self.ledger.promise(self.blobs.bytes_missing(source.blob) + (source.blob.size or 0), source.filename):
+            with self.reservations.reserve(self.blobs.bytes_missing(source.blob) + (source.blob.size or 0), source.filename):
                 self.blobs.fetch(source.blob, cancel, ProgressMeter(None, self.clock))
                 wheel = self._run(source, workshop, cancel)
                 _check_built(source, wheel)
@@ -167,7 +167,7 @@ class SourceBuilds:
         if finished.exit_code is None:
             raise BuildFailed(
                 f"{source.filename} was not built within {self.settings.build_limit_s:g} s, so the build was stopped."
-                f"{_told(finished.output)}"
+                f"{_last_output(finished.output)}"
             )
         if finished.output.strip() == f"{self.python}: No module named pip":
             raise BuildFailed(
@@ -176,7 +176,7 @@ class SourceBuilds:
             )
         if finished.exit_code != 0:
             raise BuildFailed(
-                f"{source.filename} could not be built (pip exited with {finished.exit_code}).{_told(finished.output)}"
+                f"{source.filename} could not be built (pip exited with {finished.exit_code}).{_last_output(finished.output)}"
             )
         wheels = [path for path in out.iterdir() if path.suffix == ".whl" and path.is_file() and not path.is_symlink()]
         if len(wheels) != 1:
@@ -215,6 +215,6 @@ def _check_built(source: Source, wheel: Path) -> None:
         raise BuildFailed(f"The build of {source.filename} produced {wheel.name}, which this Python cannot use.")
 
 
-def _told(output: str) -> str:
+def _last_output(output: str) -> str:
     lines = [line.rstrip() for line in output.splitlines() if line.strip()][-LINES_TOLD:]
     return " Its last output:\n" + "\n".join(lines) if lines else " It had no output."
