@@ -1,5 +1,5 @@
-"""Checking ECDSA signatures on the curve P-256 (FIPS 186-5, SEC 1). Only checking: every value here is public, so
-nothing has to be hidden from whoever watches the clock, and the textbook's formulas will do."""
+"""Checks ECDSA signatures on the curve P-256 (FIPS 186-5, SEC 1). It only checks: every value is public, so timing
+reveals nothing and the textbook formulas are sufficient."""
 
 import hashlib
 from typing import NamedTuple
@@ -32,7 +32,7 @@ def read_point(raw: bytes) -> Point:
 
 
 def read_signature(der: bytes) -> tuple[int, int]:
-    """The two numbers of a signature, in the one encoding DER allows. Raises ValueError for any other."""
+    """The two numbers of a signature in DER. Raises ValueError for any other encoding."""
     if len(der) < 2 or der[0] != 0x30 or der[1] != len(der) - 2 or der[1] > 127:
         raise ValueError("not a DER sequence")
     first, rest = _read_integer(der[2:])

@@ -1,5 +1,5 @@
 """The content-addressed blob store. A blob is streamed to whoever unpacks it while it is fetched, hashed and
-written; it gets its final name only when size and digest are those that were promised.
+written; it gets its final name only when its size and digest match.
 
     blobs/sha256/<hex>      whole and verified
     blobs/partial/<key>     a prefix of a blob; survives a kill and is continued by range

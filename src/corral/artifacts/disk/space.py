@@ -41,8 +41,8 @@ class SpaceReservations:
             if needed + self._reserve_bytes + self._reserved > free:
                 raise DiskFull(
                     f"{what} needs about {format_bytes(needed)}; {self._root} has {format_bytes(free)} free, and"
-                    f" {format_bytes(self._reserve_bytes + self._reserved)} are reserved for other work. Free some space,"
-                    f" for example with `corral artifacts --data-dir {self._root} prune`, and try again."
+                    f" {format_bytes(self._reserve_bytes + self._reserved)} are reserved for other work. Free some"
+                    f" space, for example with `corral artifacts --data-dir {self._root} prune`, and try again."
                 )
             if os.statvfs(self._root).f_files and os.statvfs(self._root).f_favail < LOW_INODES:
                 raise DiskFull(f"{what} cannot be unpacked: {self._root} has almost no inodes left.")

@@ -1,9 +1,9 @@
-"""The one way an artifact gets onto this machine: install, upgrade, retry, mirror and preload alike.
+"""Installs artifacts. Install, upgrade, retry, mirror and preload all use this path.
 
-    resolve -> room on disk -> layers, in parallel: fetch | hash | inflate | write -> assemble by link
+    resolve -> reserve disk space -> layers, in parallel: fetch | hash | inflate | write -> assemble by link
             -> flush -> rename into place -> switch the pointer
 
-Whatever happens before the rename leaves nothing under `backends/`; the switch itself is one rename.
+A failure before the rename leaves nothing under `backends/`. The switch itself is one rename.
 """
 
 from collections.abc import Iterator, Sequence

@@ -116,11 +116,12 @@ class SourceBuilds:
 
     def _build(self, source: Source, cancel: CancelToken) -> _Record:
         started_s = self.clock.monotonic_s()
-        workshop = self.staging.new_path()
+        root = self.staging.new_path()
         try:
-            with self.reservations.reserve(self.blobs.bytes_missing(source.blob) + (source.blob.size or 0), source.filename):
+            needed = self.blobs.bytes_missing(source.blob) + (source.blob.size or 0)
+            with self.reservations.reserve(needed, source.filename):
                 self.blobs.fetch(source.blob, cancel, ProgressMeter(None, self.clock))
-                wheel = self._run(source, workshop, cancel)
+                wheel = self._run(source, root, cancel)
                 _check_built(source, wheel)
                 built = Blob(
                     name=wheel.name,
@@ -139,7 +140,7 @@ class SourceBuilds:
             self._drop_source(source)
             raise
         finally:
-            remove_tree(workshop)
+            remove_tree(root)
         self._drop_source(source)  # the wheel is what is needed from now on
         took_s = round(self.clock.monotonic_s() - started_s, 3)
         log.info("artifact.source_built", package=source.package, source=source.digest, wheel=digest, took_s=took_s)
@@ -149,10 +150,10 @@ class SourceBuilds:
         self.blobs.discard_partial(source.blob)
         self.blobs.remove(source.digest)
 
-    def _run(self, source: Source, workshop: Path, cancel: CancelToken) -> Path:
-        home, temporary, work, out = (workshop / name for name in ("home", "tmp", "work", "out"))
+    def _run(self, source: Source, root: Path, cancel: CancelToken) -> Path:
+        home, temporary, work, out = (root / name for name in ("home", "tmp", "work", "out"))
         with disk_errors(f"preparing the build of {source.filename}"):
-            for directory in (workshop, home, temporary, work, out):
+            for directory in (root, home, temporary, work, out):
                 directory.mkdir(mode=0o700)
             # A copy: through a link the build could change the verified blob itself.
             shutil.copyfile(self.blobs.path(source.digest), work / source.filename)
@@ -176,7 +177,8 @@ class SourceBuilds:
             )
         if finished.exit_code != 0:
             raise BuildFailed(
-                f"{source.filename} could not be built (pip exited with {finished.exit_code}).{_last_output(finished.output)}"
+                f"{source.filename} could not be built (pip exited with {finished.exit_code})."
+                f"{_last_output(finished.output)}"
             )
         wheels = [path for path in out.iterdir() if path.suffix == ".whl" and path.is_file() and not path.is_symlink()]
         if len(wheels) != 1:
