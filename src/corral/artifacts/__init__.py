@@ -1,4 +1,4 @@
-"""Turns a name into verified bytes on this machine, once.
+"""Fetches, verifies and stores backends and weights on this machine.
 
     async with Artifacts(ArtifactSettings(data_dir=...), clock=clock, ids=ids) as artifacts:
         catalogue = await artifacts.read_catalogue()
@@ -8,8 +8,8 @@
 
 The worker uses `install`, `list_backends`, `current`, `rollback`, `remove`, `collect_garbage` and `find_blob`; the
 frontend uses `read_catalogue` with `Catalogue.resolve_for_nodes`, `inspect` for digests, `read_models` and
-`install_files`. A person's cancel is `CancelToken.cancel()`, which discards what was fetched; cancelling the task, or
-leaving the `async with`, keeps it for the next start.
+`install_files`. `CancelToken.cancel()` is a user's cancel and discards what was fetched. Cancelling the
+task, or leaving the `async with`, keeps it for the next start.
 """
 
 from corral.artifacts.cancel import CancelToken

@@ -1,26 +1,26 @@
-"""What can go wrong between a name and verified bytes on disk.
+"""Errors of the artifact library.
 
 CorralError
 └── ArtifactError
-    ├── BadReference           (InvalidInput)   a location we cannot read; says which forms exist
+    ├── BadReference           (InvalidInput)   a location of an unknown form; lists the known forms
     ├── BadGallery             (InvalidInput)   an index that is malformed or hostile
-    ├── BadManifest            (InvalidInput)   a start description that cannot be followed
+    ├── BadManifest            (InvalidInput)   an invalid start description
     ├── NoVariantFits          (InvalidInput)   no entry for this capability
     ├── NoPlatformFits         (InvalidInput)   the image has no build for this os and architecture
-    ├── PolicyRefused          (Forbidden)      address, scheme, redirect or signature rule says no
-    │   └── SignatureRefused                    no signature by a key that is trusted
-    ├── SourceRejected         (NotFound)       the far side answered and the answer is no: 401, 403, 404
-    ├── SourceUnavailable      (Unavailable)    transient; trying again helps
+    ├── PolicyRefused          (Forbidden)      rejected by an address, scheme, redirect or signature rule
+    │   └── SignatureRefused                    no signature by a trusted key
+    ├── SourceRejected         (NotFound)       the server rejected the request: 401, 403, 404
+    ├── SourceUnavailable      (Unavailable)    transient; a retry may help
     │   └── Stalled                             connected, but too few bytes in the stall window
-    ├── DigestMismatch         (Unavailable)    the bytes are not those that were promised
+    ├── DigestMismatch         (Unavailable)    the bytes do not match their digest
     ├── UnsafeArchive          (InvalidInput)   a member that would leave the root, a device, ...
     │   └── BudgetExceeded                      too many bytes, members, seconds or too high a ratio
-    ├── BuildFailed            (InvalidInput)   a source package that did not become a wheel; has the last lines
+    ├── BuildFailed            (InvalidInput)   a source package that could not be built; has the last output
     ├── DiskFull               (Unavailable)    this one artifact does not fit
     ├── DiskFault              (Unavailable)    read-only, input/output error, no inodes
     ├── VersionInUse           (Conflict)       a process still runs from it
     ├── NotInstalled           (NotFound)
-    └── Cancelled                               asked to stop: by a person or by a shutdown
+    └── Cancelled                               cancelled by a user or a shutdown
 """
 
 import errno

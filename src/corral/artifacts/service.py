@@ -97,8 +97,8 @@ class Artifacts:
     ) -> Catalogue:
         """Every backend gallery, or the given ones. A gallery that cannot be reached is read from its cached copy;
         without `ask`, all are."""
-        wanted = self.settings.galleries if galleries is None else galleries
-        return await self._run(lambda token: read_backends(self._sources, wanted, token, ask=ask))
+        chosen = self.settings.galleries if galleries is None else galleries
+        return await self._run(lambda token: read_backends(self._sources, chosen, token, ask=ask))
 
     def request_for(
         self,
@@ -214,8 +214,8 @@ class Artifacts:
 
     async def read_models(self, galleries: tuple[GallerySettings, ...] | None = None) -> list[ModelEntry]:
         """Corral's own models, then those of the given or configured galleries."""
-        wanted = self.settings.model_galleries if galleries is None else galleries
-        return await self._run(lambda token: read_models(self._sources, wanted, token))
+        chosen = self.settings.model_galleries if galleries is None else galleries
+        return await self._run(lambda token: read_models(self._sources, chosen, token))
 
     async def pick_model(
         self,

@@ -13,8 +13,7 @@ from corral.artifacts.errors import disk_errors
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.install.resolve import SourceResolver
 from corral.artifacts.net.client import Outbound
-from corral.artifacts.oci.image import OciPlatform
-from corral.artifacts.oci.platforms import this_platform
+from corral.artifacts.oci.image import OciPlatform, this_platform
 from corral.artifacts.oci.registry import Registries, read_docker_logins
 from corral.artifacts.pypi.source_builds import SourceBuilds
 from corral.artifacts.settings import ArtifactSettings, NetworkPolicy
@@ -55,14 +54,14 @@ def build_installer(
             plain_http_hosts=settings.network.plain_http_hosts,
         )
         blobs = BlobStore(root / "blobs", outbound)
-        ledger = SpaceReservations(root, settings.disk_reserve_bytes)
+        reservations = SpaceReservations(root, settings.disk_reserve_bytes)
         builds = SourceBuilds(
             root=root / "builds",
             locks_dir=root / "locks",
             settings=settings.pypi,
             blobs=blobs,
             staging=staging,
-            ledger=ledger,
+            reservations=reservations,
             clock=clock,
         )
         return Installer(
@@ -81,6 +80,6 @@ def build_installer(
             layers=LayerStore(root / "layers", staging),
             versions=VersionStore(settings.backends_dir, staging, ids),
             staging=staging,
-            ledger=ledger,
+            reservations=reservations,
             peers=PeerDownloads(outbound, settings.peers),
         )

@@ -1,5 +1,5 @@
-"""Verifies ECDSA signatures on the curve P-256 (FIPS 186-5, SEC 1). All values are public, so the code does not have to
-run in constant time, and textbook formulas are sufficient."""
+"""Checks ECDSA signatures on the curve P-256 (FIPS 186-5, SEC 1). It only checks: every value is public, so timing
+reveals nothing and the textbook formulas are sufficient."""
 
 import hashlib
 from typing import NamedTuple

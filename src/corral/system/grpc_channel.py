@@ -1,6 +1,6 @@
-"""gRPC to LocalAI's backends: bytes in, bytes out, and errors that say what they mean for a request.
+"""gRPC calls to LocalAI's backends: bytes in, bytes out, and errors by their meaning for a request.
 
-grpcio is loaded with the first backend that needs it.
+grpcio is imported when the first backend needs it.
 """
 
 import asyncio
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 class BackendGone(Unavailable):
-    """Nobody is there; another replica may answer."""
+    """The process does not answer; another replica may."""
 
     code = "backend_gone"
 
 
 class WrongProcess(Unavailable):
-    """Somebody is there, but not the process we mean, or it lost its model: no request may go there any more."""
+    """Another process answers, or the process lost its model. No more requests may go there."""
 
     code = "backend_replaced"
 
 
 class BackendCannot(InvalidInput):
-    """The backend has no such call."""
+    """The backend does not implement the call."""
 
     code = "not_supported_by_backend"
 
 
 class BackendFailed(CorralError):
-    """It tried and failed, in its own words."""
+    """The backend failed, with its own error text."""
 
     code = "backend_failed"
 
@@ -43,7 +43,7 @@ class BackendSilent(TimedOut):
     code = "backend_silent"
 
 
-# Where a process listens is nothing for clients, who are told these errors.
+# Clients see these errors, and the address of a process is internal.
 _ADDRESS = re.compile(r"ipv[46]:\S+:\s")
 _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_send_message_length", MESSAGE_MOST_BYTES),
@@ -52,14 +52,14 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # In spite of its name: how long one attempt to connect may take, until the backend has spoken.
+    # Despite its name: how long one attempt to connect may take, until the backend has sent something.
     ("grpc.min_reconnect_backoff_ms", 2000),
     ("grpc.max_reconnect_backoff_ms", 2000),
 ]
 
 
 class GrpcChannel:
-    """One lasting connection to one process. Every call carries the process's token."""
+    """One persistent connection to one process. Every call sends the process's token."""
 
     def __init__(self, address: str, token: str) -> None:
         import grpc
@@ -78,7 +78,7 @@ class GrpcChannel:
         return reply
 
     async def stream(self, method: str, request: bytes, *, silence_s: float) -> AsyncGenerator[bytes, None]:
-        """Ends the call when it is left, for whatever reason."""
+        """Yields the replies. Leaving the iteration cancels the call."""
         import grpc
 
         call = self._channel.unary_stream(SERVICE + method)(request, metadata=self._metadata)
@@ -88,9 +88,7 @@ class GrpcChannel:
                     async with asyncio.timeout(silence_s):
                         reply = await call.read()
                 except TimeoutError:
-                    raise BackendSilent(
-                        f"the backend said nothing for {silence_s:.0f} s while answering {method}"
-                    ) from None
+                    raise BackendSilent(f"the backend sent nothing for {silence_s:.0f} s during {method}") from None
                 except grpc.aio.AioRpcError as error:
                     raise self._meaning(method, error.code(), error.details() or "") from None
                 if reply is grpc.aio.EOF:
@@ -122,9 +120,9 @@ class GrpcChannel:
         if code is status.DEADLINE_EXCEEDED:
             return BackendSilent(text)
         if code is status.UNIMPLEMENTED:
-            return BackendCannot(f"the model's backend cannot do this ({method} is not implemented there)")
+            return BackendCannot(f"the model's backend does not support this call ({method} is not implemented)")
         if code in (status.INVALID_ARGUMENT, status.OUT_OF_RANGE):
-            return InvalidInput(f"the model's backend refuses: {details or code.name}")
+            return InvalidInput(f"the model's backend rejected the request: {details or code.name}")
         if code is status.DATA_LOSS:
             return OutcomeUnknown(text)
         return BackendFailed(text)

@@ -1,4 +1,4 @@
-"""Files of this machine that are to be brought to others: which there are, and what is in them."""
+"""Local files that are sent to other nodes: lists and digests."""
 
 import asyncio
 import hashlib
@@ -15,15 +15,15 @@ NOTES = (".sha256", ".sha256.target")
 @dataclass(frozen=True, slots=True)
 class LocalFile:
     key: str
-    """As the receiver knows it, for example `models/tiny.gguf`."""
+    """The receiver's key, for example `models/tiny.gguf`."""
     path: Path
     size: int
     changed_ms: int = 0
-    """When this file came to be here as it is; a file moved here with an old date counts as new."""
+    """When the inode last changed, so that a file moved here with an old date counts as new."""
 
 
 class HashBook:
-    """SHA-256 of local files, worked out once for each state of a file."""
+    """SHA-256 of local files, computed once for each state of a file."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[int, int, int], str]] = {}
@@ -48,7 +48,7 @@ def _sha256(path: Path) -> str:
 
 
 def _is_note(name: str, names: Collection[str]) -> bool:
-    """What file servers write beside the files they get is about them, and no part of a model."""
+    """Whether this is a checksum file that a file server wrote beside an upload. It is not part of a model."""
     return any(name.endswith(end) and name.removesuffix(end) in names for end in NOTES)
 
 

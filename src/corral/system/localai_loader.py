@@ -1,4 +1,4 @@
-"""LocalAI's `LoadModel`: has a backend process that runs take a model."""
+"""LocalAI's `LoadModel`: loads a model in a running backend process."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -20,9 +20,9 @@ class LoadTarget(Protocol):
 
 
 async def load_model(address: str, token: str, options: Mapping[str, Any], *, within_s: float) -> None:
-    """`options` as `core.model_options` makes them. Raises CorralError with the backend's own words.
+    """`options` come from `core.model_options`. Raises CorralError with the backend's own error text.
 
-    A time-out does not stop the load: only ending the process does."""
+    A time-out does not stop the load; only ending the process does."""
     channel = GrpcChannel(address, token)
     try:
         request = MODEL_OPTIONS.encode(options)
@@ -32,11 +32,11 @@ async def load_model(address: str, token: str, options: Mapping[str, Any], *, wi
     finally:
         await channel.close()
     if not reply.get("success"):
-        raise BackendFailed(f"the backend could not load the model: {reply.get('message') or 'it does not say why'}")
+        raise BackendFailed(f"the backend could not load the model: {reply.get('message') or 'no reason given'}")
 
 
 class LocalAiLoader:
-    """For load jobs. `shared_token`: for processes without one of their own, which LocalAI's workers start."""
+    """Loads models for load jobs. `shared_token` is for processes of LocalAI's workers, which have no own token."""
 
     def __init__(self, *, shared_token: str = "") -> None:
         self._shared_token = shared_token
@@ -44,13 +44,13 @@ class LocalAiLoader:
     async def load(
         self, config: ModelConfig, replica: LoadTarget, *, paths: Mapping[str, str], within_s: float
     ) -> None:
-        """`paths`: where the files lie there, by the names the configuration has for them."""
+        """`paths`: the files' paths on the node, by their names in the configuration."""
         staged = StagedModel(models_dir=models_dir_of(config, paths), paths=paths)
         token = replica.token or self._shared_token
         await load_model(replica.address, token, model_options(config, staged), within_s=within_s)
 
 
 def models_dir_of(config: ModelConfig, paths: Mapping[str, str]) -> str:
-    """The directory that the configuration's relative names are relative to, there."""
+    """The directory on the node that the configuration's relative names refer to."""
     name, path = local_name(config, config.model), paths.get(config.model, "")
     return path.removesuffix(name).rstrip("/") if name and path.endswith(f"/{name}") else ""

@@ -132,10 +132,14 @@ def test_blobs_that_are_unpacked_already_make_room(registry: FakeRegistry, cramp
 
 def test_two_installs_are_not_promised_the_same_bytes(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
-    ledger = SpaceReservations(tmp_path, reserve_bytes=0)
-    with ledger.promise(int(free * 0.6), "one"), pytest.raises(DiskFull), ledger.promise(int(free * 0.6), "two"):
+    reservations = SpaceReservations(tmp_path, reserve_bytes=0)
+    with (
+        reservations.reserve(int(free * 0.6), "one"),
+        pytest.raises(DiskFull),
+        reservations.reserve(int(free * 0.6), "two"),
+    ):
         pytest.fail("the second was promised what the first has")
-    with ledger.promise(int(free * 0.6), "three"):
+    with reservations.reserve(int(free * 0.6), "three"):
         pass
 
 

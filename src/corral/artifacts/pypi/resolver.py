@@ -64,11 +64,11 @@ def pick_wheels(index: PackageIndex, requirements: Sequence[Requirement], cancel
 
 def _explain(index: PackageIndex, causes: Iterable[Any]) -> str:
     wanted = {canonicalize_name(cause.requirement.name): cause for cause in causes}
-    told = []
+    reasons = []
     for name, cause in sorted(wanted.items()):
         by = f", required by {cause.parent.wheel.package} {cause.parent.wheel.version}" if cause.parent else ""
-        told.append(f"{cause.requirement}{by} ({index.why_none(name, cause.requirement.specifier)})")
-    return "No wheels satisfy these requirements together: " + "; ".join(told) + "."
+        reasons.append(f"{cause.requirement}{by} ({index.why_none(name, cause.requirement.specifier)})")
+    return "No wheels satisfy these requirements together: " + "; ".join(reasons) + "."
 
 
 def _applies(requirement: Requirement, extras: frozenset[str]) -> bool:

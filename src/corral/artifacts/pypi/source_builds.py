@@ -70,7 +70,7 @@ class SourceBuilds:
     settings: PypiSettings
     blobs: BlobStore
     staging: Staging
-    ledger: SpaceReservations
+    reservations: SpaceReservations
     clock: Clock
     python: str = sys.executable
 
@@ -116,11 +116,12 @@ class SourceBuilds:
 
     def _build(self, source: Source, cancel: CancelToken) -> _Record:
         started_s = self.clock.monotonic_s()
-        build_directory = self.staging.new_path()
+        root = self.staging.new_path()
         try:
-            with self.ledger.promise(self.blobs.bytes_missing(source.blob) + (source.blob.size or 0), source.filename):
+            needed = self.blobs.bytes_missing(source.blob) + (source.blob.size or 0)
+            with self.reservations.reserve(needed, source.filename):
                 self.blobs.fetch(source.blob, cancel, ProgressMeter(None, self.clock))
-                wheel = self._run(source, build_directory, cancel)
+                wheel = self._run(source, root, cancel)
                 _check_built(source, wheel)
                 built = Blob(
                     name=wheel.name,
@@ -139,7 +140,7 @@ class SourceBuilds:
             self._drop_source(source)
             raise
         finally:
-            remove_tree(build_directory)
+            remove_tree(root)
         self._drop_source(source)  # the wheel is what is needed from now on
         took_s = round(self.clock.monotonic_s() - started_s, 3)
         log.info("artifact.source_built", package=source.package, source=source.digest, wheel=digest, took_s=took_s)
@@ -149,10 +150,10 @@ class SourceBuilds:
         self.blobs.discard_partial(source.blob)
         self.blobs.remove(source.digest)
 
-    def _run(self, source: Source, build_directory: Path, cancel: CancelToken) -> Path:
-        home, temporary, work, out = (build_directory / name for name in ("home", "tmp", "work", "out"))
+    def _run(self, source: Source, root: Path, cancel: CancelToken) -> Path:
+        home, temporary, work, out = (root / name for name in ("home", "tmp", "work", "out"))
         with disk_errors(f"preparing the build of {source.filename}"):
-            for directory in (build_directory, home, temporary, work, out):
+            for directory in (root, home, temporary, work, out):
                 directory.mkdir(mode=0o700)
             # A copy: through a link the build could change the verified blob itself.
             shutil.copyfile(self.blobs.path(source.digest), work / source.filename)
@@ -167,7 +168,7 @@ class SourceBuilds:
         if finished.exit_code is None:
             raise BuildFailed(
                 f"{source.filename} was not built within {self.settings.build_limit_s:g} s, so the build was stopped."
-                f"{_told(finished.output)}"
+                f"{_last_output(finished.output)}"
             )
         if finished.output.strip() == f"{self.python}: No module named pip":
             raise BuildFailed(
@@ -176,7 +177,8 @@ class SourceBuilds:
             )
         if finished.exit_code != 0:
             raise BuildFailed(
-                f"{source.filename} could not be built (pip exited with {finished.exit_code}).{_told(finished.output)}"
+                f"{source.filename} could not be built (pip exited with {finished.exit_code})."
+                f"{_last_output(finished.output)}"
             )
         wheels = [path for path in out.iterdir() if path.suffix == ".whl" and path.is_file() and not path.is_symlink()]
         if len(wheels) != 1:
@@ -215,6 +217,6 @@ def _check_built(source: Source, wheel: Path) -> None:
         raise BuildFailed(f"The build of {source.filename} produced {wheel.name}, which this Python cannot use.")
 
 
-def _told(output: str) -> str:
+def _last_output(output: str) -> str:
     lines = [line.rstrip() for line in output.splitlines() if line.strip()][-LINES_TOLD:]
     return " Its last output:\n" + "\n".join(lines) if lines else " It had no output."
