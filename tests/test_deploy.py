@@ -60,7 +60,7 @@ def test_an_environment_file_names_settings_of_its_role(role: str) -> None:
 
 
 def test_a_stop_of_the_workers_unit_leaves_its_backends_and_what_they_use() -> None:
-    """As docs/adr/0201 has it: systemd would otherwise end the keepers, or take temporary files from under them."""
+    """As docs/adr/0201 has it: systemd would otherwise end the shims, or take temporary files from under them."""
     service = read_service("worker")
     assert service["KillMode"] == "process"
     assert service["OOMPolicy"] == "continue"

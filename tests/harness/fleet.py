@@ -91,7 +91,7 @@ class OperationFleet:
     def wipe(self, name: str) -> None:
         """The disk with the backends is lost; the machine's identity is kept."""
         root = self.worker_dir(name)
-        for part in ("backends", "layers", "blobs", "ledger.json"):
+        for part in ("backends", "layers", "blobs", "applied_generations.json"):
             path = root / part
             if path.is_dir():
                 shutil.rmtree(path)

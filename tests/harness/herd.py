@@ -136,7 +136,7 @@ class Herd:
         return [pid for path in root.iterdir() for pid in find_marked(path.name)] if root.is_dir() else []
 
     def engines(self, worker: str) -> list[int]:
-        """Of these, the ones that serve: neither keepers nor helpers."""
+        """Of these, the ones that serve: neither shims nor helpers."""
         listening = {
             connection.pid for connection in psutil.net_connections("tcp") if connection.status == psutil.CONN_LISTEN
         }

@@ -58,7 +58,7 @@ def test_a_dead_machines_replica_is_rebuilt_elsewhere(herd: Herd, shelf: Shelf) 
 
 
 def test_a_process_that_is_gone_is_noticed_and_replaced(herd: Herd, shelf: Shelf) -> None:
-    """INV-18. Killed with its keeper, so that nobody starts it again: the worker's own table is the evidence."""
+    """INV-18. Killed with its shim, so that nobody starts it again: the worker's own table is the evidence."""
     admin = herd.start_frontend()
     herd.start_worker("w1")
     add_model(admin, shelf, replicas=1)

@@ -37,6 +37,7 @@ from corral.bus.limits import (
 )
 from corral.core.backends.build import BuildRef
 from corral.core.nodes.history import TrafficShare
+from corral.core.nodes.observed import ProcessStatus
 from corral.core.transfer import TransferProgress
 
 # Requests
@@ -414,8 +415,7 @@ class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     backend: Name
     digest: Name
     protocol: Name
-    state: Name
-    """`starting`, `ready`, `backing_off`, `stopping`, `stopped` or `failed`; more may come."""
+    state: ProcessStatus
     reason: Text = ""
     version: Name = ""
     """The version number, for people; compare `digest`."""

@@ -21,13 +21,13 @@ from corral.worker.commands.context import CommandContext
 from corral.worker.files.temporary_files import sweep_temporaries
 from corral.worker.membership.description import read_machine
 from corral.worker.membership.frontend_client import FrontendClient
-from corral.worker.membership.heartbeats import Beats
+from corral.worker.membership.heartbeats import HeartbeatTrigger
 from corral.worker.membership.identity import read_identity, settle_identity
 from corral.worker.membership.membership import RENEW_RETRY_S, Addresses, Member, Membership
 from corral.worker.membership.reports import NodeReporting
 from corral.worker.ports import WorkerPorts
 from corral.worker.processes.isolation import Isolation
-from corral.worker.processes.orphans import tell_leftovers
+from corral.worker.processes.orphans import describe_orphans
 from corral.worker.replicas.launch import StartSettings
 from corral.worker.replicas.replicas import LocalReplicas
 from corral.worker.runtime import WorkerRuntime, open_worker_runtime
@@ -108,7 +108,7 @@ async def run_worker(settings: WorkerSettings, world: WorkerPorts) -> None:
                 token=identity.token,
                 clock=world.clock,
                 ids=world.ids,
-                grants=workshop.leases,
+                leases=workshop.leases,
                 conditions=workshop.conditions,
             )
             worker = Worker(settings, world, membership, workshop, listen_on=host, advertise=advertise)
@@ -143,7 +143,7 @@ class Worker:
         self._listen_on, self._advertise = listen_on, advertise
         self._bus: Bus | None = None
         self._stop = asyncio.Event()
-        self._beats = Beats()
+        self._beats = HeartbeatTrigger()
         self._keys = Keys()
 
     def not_ready(self) -> str:
@@ -168,7 +168,7 @@ class Worker:
                 tasks.create_task(self._work(), name="work")
                 leases = workshop.leases
                 tasks.create_task(
-                    keep_running("leases", lambda: leases.enforce(self._membership.ask_once)), name="leases"
+                    keep_running("leases", lambda: leases.enforce(self._membership.heartbeat_if_joined)), name="leases"
                 )
                 tasks.create_task(
                     keep_running(
@@ -194,7 +194,7 @@ class Worker:
         if left:
             log.warning(
                 "worker.backends_left",
-                left=f"{tell_leftovers(left)} serve on, for the next worker of this data directory to take over",
+                left=f"{describe_orphans(left)} serve on, for the next worker of this data directory to take over",
                 to_end_them=f"corral worker stop-backends --data-dir {shlex.quote(str(self._settings.data_dir))}",
             )
 
@@ -275,7 +275,7 @@ class Worker:
             reporter=workshop.reporter,
             models=workshop.models,
             storage=workshop.storage,
-            tell_room=self._beats.tell_now,
+            report_capacity=self._beats.send_now,
         )
 
     def _bus_options(self, member: Member) -> BusOptions:
@@ -311,8 +311,8 @@ class Worker:
         told = ""
         while True:
             try:
-                with self._beats.beating():
-                    await self._membership.beat()
+                with self._beats.sending():
+                    await self._membership.heartbeat()
                 if told:
                     log.info("worker.heartbeat_arrives_again")
                 told = ""

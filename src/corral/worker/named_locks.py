@@ -1,4 +1,4 @@
-"""One lock for each name, kept only while somebody has it or waits for it."""
+"""One lock per name, which exists only while it is held or awaited."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
@@ -23,7 +23,7 @@ class NamedLocks:
     @asynccontextmanager
     async def held(self, name: Hashable) -> AsyncIterator[None]:
         entry = self._entries.setdefault(name, _Entry())
-        # Counted, because a lock that was just released looks free although the next in line has been promised it.
+        # Counted: a lock that was just released is not locked, although a waiter will acquire it.
         entry.users += 1
         try:
             async with entry.lock:

@@ -1,4 +1,4 @@
-"""Everything outside this process that a worker works with. Its main hands in the real things; a simulation its own."""
+"""The external dependencies of a worker. The worker role passes the real ones; tests can pass simulated ones."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -23,7 +23,7 @@ from corral.worker.processes.machine_port import Processes
 
 
 class Fetch(Protocol):
-    """Brings backends onto this machine: finds, fetches, verifies, unpacks and keeps versions of them."""
+    """Finds, downloads, verifies, unpacks and stores versions of backends on this machine."""
 
     async def read_catalogue(self, galleries: tuple[GallerySettings, ...] | None = None) -> Catalogue: ...
 
@@ -81,12 +81,12 @@ class WorkerPorts:
     connect_bus: Callable[[BusOptions], AbstractAsyncContextManager[Bus]]
     call_frontend: HttpCall
     open_area: Callable[[Path], Area]
-    """A directory that strangers name files in."""
+    """Opens a directory for files that are named by clients."""
     open_fetch: Callable[[ArtifactSettings], AbstractAsyncContextManager[Fetch]]
     open_processes: Callable[[LocalSettings, Nvml | None], Processes]
     find_isolation: Callable[[IsolationSetting, Path], Isolation]
-    """Blocking: what this machine can do to keep backends to their own files."""
+    """Blocking: detects how far this machine can confine backends to their own files."""
     hardware: Callable[[Path], Roots]
-    """Where to look for what the machine is made of; the path is on the file system that models lie on."""
+    """Where to read the hardware from; the path is on the file system of the models."""
     environment: Mapping[str, str] = field(repr=False)
-    """Of this process. Backends see only a few names of it."""
+    """Of this process. Backends inherit only an allowlist of it."""

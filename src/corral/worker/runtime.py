@@ -1,5 +1,5 @@
-"""Opens everything that outlives a membership: artifacts, processes, file areas. A worker that has to join anew goes on
-with the same ones, and so do the backends it runs."""
+"""Opens what outlives a membership: artifacts, processes, file areas. A worker that rejoins keeps them, and its
+backends keep running."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ from corral.system.loops import keep_running
 from corral.system.secret_files import ensure_secret
 from corral.worker.backends.applied_generations import AppliedGenerations
 from corral.worker.backends.backends import Backends
-from corral.worker.backends.cleanup import tidy_always
+from corral.worker.backends.cleanup import run_cleanup
 from corral.worker.backends.download_settings import artifact_settings, storage_keys
 from corral.worker.backends.jobs import Jobs
 from corral.worker.backends.requests import RequestReader
@@ -35,7 +35,7 @@ from corral.worker.files.object_storage import STALL_S, TEMPORARY, SharedStorage
 from corral.worker.files.temporary_files import EPHEMERAL
 from corral.worker.hardware.nvml import Nvml
 from corral.worker.membership.conditions import Conditions
-from corral.worker.membership.process_leases import ProcessLeaseKeeper
+from corral.worker.membership.process_leases import ProcessLeaseEnforcer
 from corral.worker.membership.reports import Reporter
 from corral.worker.ports import Fetch, WorkerPorts
 from corral.worker.processes.confinement import shared_group
@@ -55,7 +55,7 @@ log = structlog.get_logger()
 class WorkerRuntime:
     artifacts: Fetch
     supervisor: Supervisor
-    leases: ProcessLeaseKeeper
+    leases: ProcessLeaseEnforcer
     conditions: Conditions
     backends: Backends
     reporter: Reporter
@@ -70,24 +70,24 @@ class WorkerRuntime:
 
 @asynccontextmanager
 async def open_worker_runtime(
-    settings: WorkerSettings, world: WorkerPorts, *, capability: str, nvml: Nvml | None, isolation: Isolation
+    settings: WorkerSettings, ports: WorkerPorts, *, capability: str, nvml: Nvml | None, isolation: Isolation
 ) -> AsyncIterator[WorkerRuntime]:
-    """Leaving the block leaves the processes running; `Supervisor.stop_all` ends them."""
+    """Processes keep running after the block; `Supervisor.stop_all` stops them."""
     try:
         async with AsyncExitStack() as opened, asyncio.TaskGroup() as tasks:
-            yield await _open(settings, world, opened, tasks, capability=capability, nvml=nvml, isolation=isolation)
+            yield await _open(settings, ports, opened, tasks, capability=capability, nvml=nvml, isolation=isolation)
             raise _Leaving
     except* _Leaving:
-        log.debug("worker.workshop_left")
+        log.debug("worker.runtime_closed")
 
 
 class _Leaving(Exception):
-    """Ends the tasks of lives and jobs, which are endless; processes and partial downloads wait for the next worker."""
+    """Ends the tasks of runners and jobs. Processes and partial downloads remain for the next worker."""
 
 
 async def _open(
     settings: WorkerSettings,
-    world: WorkerPorts,
+    ports: WorkerPorts,
     opened: AsyncExitStack,
     tasks: asyncio.TaskGroup,
     *,
@@ -96,52 +96,52 @@ async def _open(
     isolation: Isolation,
 ) -> WorkerRuntime:
     data_dir = settings.data_dir
-    artifacts = await opened.enter_async_context(world.open_fetch(artifact_settings(settings, world.environment)))
-    news, untidy = asyncio.Event(), asyncio.Event()
-    supervisor = _supervisor(settings, world, tasks, news, nvml, isolation)
+    artifacts = await opened.enter_async_context(ports.open_fetch(artifact_settings(settings, ports.environment)))
+    changed, cleanup_due = asyncio.Event(), asyncio.Event()
+    supervisor = _supervisor(settings, ports, tasks, changed, nvml, isolation)
     backends = Backends(
         artifacts,
         supervisor,
-        AppliedGenerations(data_dir / "ledger.json", world.disk),
+        AppliedGenerations(data_dir / "applied_generations.json", ports.disk),
         Jobs(tasks),
         RequestReader(artifacts, capability),
-        changed=news.set,
-        tidy=untidy.set,
-        read_system=lambda: read_system_backends(settings.system_backends_dir, world.disk),
+        changed=changed.set,
+        request_cleanup=cleanup_due.set,
+        read_system=lambda: read_system_backends(settings.system_backends_dir, ports.disk),
     )
     await backends.refresh()
     adopted = await supervisor.adopt()
     if adopted:
-        log.info("worker.processes_taken_over", processes=[view.key for view in adopted])
+        log.info("worker.processes_adopted", processes=[view.key for view in adopted])
     tasks.create_task(
-        keep_running("tidying", lambda: tidy_always(artifacts, backends, supervisor, untidy)), name="tidying"
+        keep_running("cleanup", lambda: run_cleanup(artifacts, backends, supervisor, cleanup_due)), name="cleanup"
     )
-    areas = _areas(opened, data_dir, world, settings.files_quota_bytes)
-    cache = world.open_area(data_dir / "cache")
+    areas = _areas(opened, data_dir, ports, settings.files_quota_bytes)
+    cache = ports.open_area(data_dir / "cache")
     opened.callback(cache.close)
     group = shared_group(isolation, settings.backend_user)
     if group is not None:
-        _share(areas, cache, world, group)
+        _share(areas, cache, ports, group)
     return WorkerRuntime(
         artifacts=artifacts,
         supervisor=supervisor,
-        leases=ProcessLeaseKeeper(data_dir / "leases.json", supervisor, disk=world.disk, clock=world.clock),
+        leases=ProcessLeaseEnforcer(data_dir / "leases.json", supervisor, disk=ports.disk, clock=ports.clock),
         conditions=Conditions(
             data_dir,
-            disk=world.disk,
-            clock=world.clock,
+            disk=ports.disk,
+            clock=ports.clock,
             headroom_bytes=settings.disk_headroom_bytes,
             ports_left=supervisor.find_exhausted_ports,
         ),
         backends=backends,
-        reporter=Reporter(backends, supervisor, news),
-        models=ModelFiles(areas.models, artifacts, Jobs(tasks), untidy.set),
+        reporter=Reporter(backends, supervisor, changed),
+        models=ModelFiles(areas.models, artifacts, Jobs(tasks), cleanup_due.set),
         files=areas,
         cache=cache,
-        model_paths=_model_paths(settings, areas, cache, world.disk),
-        storage=_storage(settings, areas, cache, clock=world.clock, ids=world.ids),
-        http_token=ensure_secret(world.disk, data_dir / "http.token", world.ids.token),
-        blob_token=ensure_secret(world.disk, data_dir / "blob.token", world.ids.token),
+        model_paths=_model_paths(settings, areas, cache, ports.disk),
+        storage=_storage(settings, areas, cache, clock=ports.clock, ids=ports.ids),
+        http_token=ensure_secret(ports.disk, data_dir / "http.token", ports.ids.token),
+        blob_token=ensure_secret(ports.disk, data_dir / "blob.token", ports.ids.token),
     )
 
 
@@ -158,22 +158,22 @@ def _model_paths(settings: WorkerSettings, areas: FileAreas, cache: Area, disk: 
 
 
 _IN_CACHE = (EPHEMERAL, TEMPORARY, "data")
-"""Where shared storage keeps what is no model's."""
+"""Directories of the cache in which shared storage keeps files that belong to no model."""
 
 
-def _share(areas: FileAreas, cache: Area, world: WorkerPorts, group: int) -> None:
+def _share(areas: FileAreas, cache: Area, ports: WorkerPorts, group: int) -> None:
     areas.data.share_with(group)
     areas.staging.share_with(group)
     for name in _IN_CACHE:
-        part = world.open_area(cache.root / name)
+        part = ports.open_area(cache.root / name)
         part.share_with(group)
         part.close()
 
 
 def _private(settings: WorkerSettings, disk: Disk) -> tuple[Path, ...]:
-    """With a `corral up` around it, its keys and store as well."""
+    """Corral's own directories. Inside a `corral up` directory these include its keys and its store."""
     above = settings.data_dir.parent
-    with suppress(PermissionError):  # no `corral up` of ours: that one can list its own directory
+    with suppress(PermissionError):  # not inside a `corral up` directory, which would be readable
         if above / "keys" in disk.list(above):
             return (above,)
     return (settings.data_dir,)
@@ -181,43 +181,50 @@ def _private(settings: WorkerSettings, disk: Disk) -> tuple[Path, ...]:
 
 def _supervisor(
     settings: WorkerSettings,
-    world: WorkerPorts,
+    ports: WorkerPorts,
     tasks: asyncio.TaskGroup,
-    news: asyncio.Event,
+    changed: asyncio.Event,
     nvml: Nvml | None,
     isolation: Isolation,
 ) -> Supervisor:
     first, _, last = settings.backend_ports.partition("-")
     state = settings.data_dir / "run"
     if shared_group(isolation, settings.backend_user) is not None and not isolation.mounts:
-        world.disk.let_through(settings.data_dir)  # backends walk to their version
+        ports.disk.let_through(settings.data_dir)  # backends traverse it to their version
     paths = settings.backend_paths
     local = LocalSettings(
         state=state,
-        environment=world.environment,
+        environment=ports.environment,
         pass_on=settings.backend_environment,
         isolation=isolation,
-        private=_private(settings, world.disk),
+        private=_private(settings, ports.disk),
         weights=(settings.data_dir / "models", settings.data_dir / "cache" / "models"),
         readable=tuple(path for path in paths if not path.endswith(WRITABLE)),
         writable=tuple(path.removesuffix(WRITABLE) for path in paths if path.endswith(WRITABLE)),
     )
-    processes = world.open_processes(local, nvml)
-    ports = Ports(read_port_pool(PortSpan(int(first), int(last))), world.clock)
+    processes = ports.open_processes(local, nvml)
+    port_pool = Ports(read_port_pool(PortSpan(int(first), int(last))), ports.clock)
 
-    def changed(_view: ProcessView) -> None:
-        news.set()
+    def on_change(_view: ProcessView) -> None:
+        changed.set()
 
     policy = RestartPolicy(budget=settings.backend_restarts, base_s=settings.backend_restart_delay_s)
     return Supervisor(
-        tasks, processes, ports, clock=world.clock, ids=world.ids, probe_of=probe_of, changed=changed, policy=policy
+        tasks,
+        processes,
+        port_pool,
+        clock=ports.clock,
+        ids=ports.ids,
+        probe_of=probe_of,
+        changed=on_change,
+        policy=policy,
     )
 
 
-def _areas(opened: AsyncExitStack, data_dir: Path, world: WorkerPorts, quota_bytes: int | None) -> FileAreas:
-    # Not `staging`: there the installer builds versions, and frontends have no business in it.
-    models, data, inbox = (world.open_area(data_dir / name) for name in ("models", "data", "inbox"))
-    areas = FileAreas(models, data, inbox, world.ids.uuid, quota_bytes)
+def _areas(opened: AsyncExitStack, data_dir: Path, ports: WorkerPorts, quota_bytes: int | None) -> FileAreas:
+    # Not `staging`, in which the installer builds versions: frontends must not access it.
+    models, data, inbox = (ports.open_area(data_dir / name) for name in ("models", "data", "inbox"))
+    areas = FileAreas(models, data, inbox, ports.ids.uuid, quota_bytes)
     for area in (areas.models, areas.data, areas.staging):
         opened.callback(area.close)
     return areas

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from corral.artifacts.install.gc import Freed
-from corral.worker.backends.cleanup import tidy
+from corral.worker.backends.cleanup import clean_up
 
 DAY_S = 24 * 3600
 
@@ -26,6 +26,6 @@ class Artifacts:
 async def test_what_a_cancelled_install_brought_stays_for_a_day_at_least() -> None:
     artifacts = Artifacts()
     nothing = cast("Any", SimpleNamespace(list=list))
-    await tidy(cast("Any", artifacts), nothing, nothing)
+    await clean_up(cast("Any", artifacts), nothing, nothing)
     assert artifacts.spared_s[0] >= DAY_S
     assert artifacts.swept == 1

@@ -88,15 +88,15 @@ async def test_a_caller_who_leaves_does_not_stop_the_job() -> None:
 
 
 async def test_the_ledger_refuses_what_is_older_and_remembers_it(tmp_path: Path) -> None:
-    ledger = AppliedGenerations(tmp_path / "ledger.json", SystemDisk())
-    await ledger.accept("a", 5)
-    await ledger.accept("a", 5)
-    await ledger.accept("a", None)
-    await ledger.accept("b", 1)
-    assert ledger.applied("a") is None, "accepted is not yet applied"
-    await ledger.note_applied("a", 5)
-    await ledger.note_concrete("family", "cpu-a")
-    again = AppliedGenerations(tmp_path / "ledger.json", SystemDisk())
+    generations = AppliedGenerations(tmp_path / "applied_generations.json", SystemDisk())
+    await generations.accept("a", 5)
+    await generations.accept("a", 5)
+    await generations.accept("a", None)
+    await generations.accept("b", 1)
+    assert generations.applied("a") is None, "accepted is not yet applied"
+    await generations.note_applied("a", 5)
+    await generations.note_concrete("family", "cpu-a")
+    again = AppliedGenerations(tmp_path / "applied_generations.json", SystemDisk())
     with pytest.raises(OutdatedCommand):
         await again.accept("a", 4)
     assert again.applied("a") == 5
@@ -108,6 +108,6 @@ async def test_the_ledger_refuses_what_is_older_and_remembers_it(tmp_path: Path)
 
 
 async def test_a_damaged_ledger_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "ledger.json").write_text("{")
+    (tmp_path / "applied_generations.json").write_text("{")
     with pytest.raises(Unavailable, match="Deleting it is safe"):
-        AppliedGenerations(tmp_path / "ledger.json", SystemDisk())
+        AppliedGenerations(tmp_path / "applied_generations.json", SystemDisk())

@@ -89,7 +89,8 @@ async def test_a_backend_reaches_its_own_files_and_nothing_else(
 
             processes = worker.data_dir / "run" / "processes"
             secrets = [
-                *(worker.data_dir / name for name in ("identity.json", "http.token", "blob.token", "ledger.json", ".")),
+                *(worker.data_dir / name for name in ("identity.json", "http.token", "blob.token", ".")),
+                worker.data_dir / "applied_generations.json",
                 *processes.glob("*/record.json"), processes, worker.data_dir / "run" / "logs",
                 models, models / "others.gguf", models / "part-00001-of-00002.gguf",
                 sibling.facts["cwd"], sibling.facts["environ"]["HOME"], tmp_path / "worker.log", "/etc/shadow", "/root",

@@ -49,4 +49,4 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 
 async def test_an_order_that_cannot_be_noted_is_not_carried_out(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="No space left"):
-        await AppliedGenerations(tmp_path / "ledger.json", FullDisk()).accept("llama", 3)
+        await AppliedGenerations(tmp_path / "applied_generations.json", FullDisk()).accept("llama", 3)

@@ -9,13 +9,13 @@ from structlog.testing import capture_logs
 from corral.core.processes.leases import ProcessLeases
 from corral.core.processes.process import ProcessKey
 from corral.system import SystemClock, SystemDisk
-from corral.worker.membership.process_leases import ProcessLeaseKeeper
+from corral.worker.membership.process_leases import ProcessLeaseEnforcer
 from corral.worker.processes.supervisor import Supervisor
 
 
-def opened(path: Path) -> ProcessLeaseKeeper:
+def opened(path: Path) -> ProcessLeaseEnforcer:
     """No process is ended here, so nobody is needed who could."""
-    return ProcessLeaseKeeper(path, cast("Supervisor", None), disk=SystemDisk(), clock=SystemClock())
+    return ProcessLeaseEnforcer(path, cast("Supervisor", None), disk=SystemDisk(), clock=SystemClock())
 
 
 async def test_a_heartbeat_and_a_question_answered_at_once_leave_the_newer_lease_on_disk(tmp_path: Path) -> None:

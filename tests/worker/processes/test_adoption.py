@@ -151,21 +151,21 @@ async def test_a_stop_that_was_interrupted_is_finished(bench: Bench) -> None:
     assert bench.markers() == []
 
 
-async def test_a_killed_worker_and_a_killed_keeper_leave_no_orphan(any_bench: Bench) -> None:
+async def test_a_killed_worker_and_a_killed_shim_leave_no_orphan(any_bench: Bench) -> None:
     kind = next(kind for kind, make in GROUPS.items() if type(make()) is type(any_bench.groups))
     worker, (found,) = await start_worker(any_bench, kind, 1, "escaped-helper")
-    keeper = found.process.parent()
-    assert keeper is not None
+    shim = found.process.parent()
+    assert shim is not None
     await kill_worker(worker)
-    keeper.kill()
-    await until(lambda: not keeper.is_running())
+    shim.kill()
+    await until(lambda: not shim.is_running())
     process = found.process
     async with any_bench.supervisor() as supervisor:
         await supervisor.adopt()
         running = await supervisor.start(server("model#0", "escaped-helper"))
         assert running.pid != found.pid
         await until(lambda: not process.is_running())
-        assert len(any_bench.left_over()) == 3  # keeper, server and helper of the new one
+        assert len(any_bench.left_over()) == 3  # shim, server and helper of the new one
 
 
 async def test_remains_without_a_record_are_ended(bench: Bench) -> None:
@@ -202,7 +202,7 @@ async def test_a_record_of_an_earlier_boot_is_forgotten_and_its_pids_are_left_al
         await stranger.wait()
 
 
-async def test_a_worker_killed_before_its_keeper_spoke_leaves_nothing_to_adopt(bench: Bench) -> None:
+async def test_a_worker_killed_before_its_shim_spoke_leaves_nothing_to_adopt(bench: Bench) -> None:
     async with bench.supervisor(stop=False) as supervisor:
         await supervisor.start(server())
         await supervisor.stop(KEY, reason="only its record is needed")
@@ -216,7 +216,7 @@ async def test_a_worker_killed_before_its_keeper_spoke_leaves_nothing_to_adopt(b
 
 @pytest.mark.parametrize("delay_ms", [0, 5, 10, 20, 30, 40, 60, 80, 120])
 async def test_a_worker_killed_at_any_moment_of_a_start_leaves_no_orphan(bench: Bench, delay_ms: int) -> None:
-    """The moments between record, keeper, note and program: what was started is adopted, the rest is swept."""
+    """The moments between record, shim, note and program: what was started is adopted, the rest is swept."""
     worker = await launch_worker(bench, "v2", 2, "escaped-helper")
     await read_line(worker, b"launching")
     await asyncio.sleep(delay_ms / 1000)  # not to wait for something, but to strike at another moment

@@ -30,13 +30,13 @@ def disk_bytes(directory: Path) -> int:
 
 async def test_a_flood_of_500_mb_hurts_neither_disk_nor_memory_nor_worker(bench: Bench) -> None:
     bench.log_limits = LogLimits(rotate_bytes=1 << 20, rotate_count=2)
-    lag_s = keeper_bytes = most_on_disk = 0.0
+    lag_s = shim_bytes = most_on_disk = 0.0
     cpu_s = 0.0
     async with bench.supervisor() as supervisor:
         starting = asyncio.ensure_future(supervisor.start(script("model#0", FLOOD)))
         await until(lambda: supervisor.list() and supervisor.list()[0].pid)
-        keeper = psutil.Process(supervisor.list()[0].pid).parent()
-        assert keeper is not None
+        shim = psutil.Process(supervisor.list()[0].pid).parent()
+        assert shim is not None
         directory = supervisor.logs.of(KEY).directory
         began_s = time.monotonic()
         with Yardstick() as yardstick:
@@ -45,8 +45,8 @@ async def test_a_flood_of_500_mb_hurts_neither_disk_nor_memory_nor_worker(bench:
                 await asyncio.sleep(0.02)
                 lag_s = max(lag_s, time.monotonic() - turn_s - 0.02)
                 try:
-                    keeper_bytes = max(keeper_bytes, keeper.memory_info().rss)
-                    cpu_s = max(cpu_s, keeper.cpu_times().user + keeper.cpu_times().system)
+                    shim_bytes = max(shim_bytes, shim.memory_info().rss)
+                    cpu_s = max(cpu_s, shim.cpu_times().user + shim.cpu_times().system)
                 except psutil.NoSuchProcess:
                     continue
                 most_on_disk = max(most_on_disk, disk_bytes(directory))
@@ -57,11 +57,11 @@ async def test_a_flood_of_500_mb_hurts_neither_disk_nor_memory_nor_worker(bench:
         assert problem.failed.stderr_tail[-1] == "the last words"
         texts = [line.text for line in supervisor.logs.of(KEY).tail()]
         assert any("bytes of output left out" in text for text in texts)
-    print(f"500 MB in {took_s:.1f} s: keeper {keeper_bytes / 1e6:.0f} MB and {cpu_s:.1f} s of CPU,", end=" ")
+    print(f"500 MB in {took_s:.1f} s: shim {shim_bytes / 1e6:.0f} MB and {cpu_s:.1f} s of CPU,", end=" ")
     print(f"{most_on_disk / 1e6:.1f} MB on disk, the worker's loop late by at most {lag_s * 1e3:.0f} ms")
     assert most_on_disk < 3.1 * (1 << 20)
     assert cpu_s < 0.5 * took_s
-    assert keeper_bytes < 40 << 20
+    assert shim_bytes < 40 << 20
     assert lag_s < yardstick.allows_s(1)
 
 

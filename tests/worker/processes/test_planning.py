@@ -118,7 +118,7 @@ def test_a_user_that_cannot_get_to_the_weights_is_no_containment(tmp_path: Path,
     weights = tmp_path / "closed" / "weights"
     weights.mkdir(parents=True)
     weights.parent.chmod(0o700)
-    isolation = Isolation(users="70000-99999", wanted="required" if wanted == "required" else "auto")
+    isolation = Isolation(users="70000-99999", setting="required" if wanted == "required" else "auto")
 
     def plan() -> object:
         return plan_confinement(

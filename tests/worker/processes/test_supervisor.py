@@ -220,13 +220,13 @@ async def test_helpers_go_when_their_process_crashes(any_bench: Bench) -> None:
         await until(lambda: not helper.is_running())
 
 
-async def test_the_backend_goes_when_its_keeper_is_killed_and_comes_back(any_bench: Bench) -> None:
+async def test_the_backend_goes_when_its_shim_is_killed_and_comes_back(any_bench: Bench) -> None:
     async with any_bench.supervisor() as supervisor:
         running = await supervisor.start(server("model#0", "escaped-helper"))
         helper, process = await helper_of(any_bench), psutil.Process(running.pid)
-        keeper = process.parent()
-        assert keeper is not None
-        await kill(keeper.pid)
+        shim = process.parent()
+        assert shim is not None
+        await kill(shim.pid)
         again = await supervisor.start(server("model#0", "escaped-helper"))
         assert again.pid != running.pid
         await until(lambda: not helper.is_running() and not process.is_running())  # the init process reaps them
@@ -393,7 +393,7 @@ async def test_without_descriptors_a_start_is_refused_and_works_again_later(benc
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limit)
         await supervisor.start(server())
-        assert len(bench.left_over()) == 4  # two servers and their keepers
+        assert len(bench.left_over()) == 4  # two servers and their shims
 
 
 async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

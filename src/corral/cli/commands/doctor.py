@@ -193,13 +193,13 @@ def _check_isolation(directory: Path) -> Finding:
 
 def _check_orphans(directory: Path) -> list[Finding]:
     """Finds backends that run without a worker: of this directory, and of the worker of a `corral up` in it."""
-    from corral.worker.processes.orphans import find_leftovers, tell_leftovers
+    from corral.worker.processes.orphans import find_orphans, describe_orphans
 
     found = []
     for place in (directory, directory / "worker"):
-        left = find_leftovers(place / "run") if not disk.is_held(place, "worker") else []
+        left = find_orphans(place / "run") if not disk.is_held(place, "worker") else []
         if left:
-            text = f"{tell_leftovers(one.key for one in left)} of {place} running without a worker"
+            text = f"{describe_orphans(one.key for one in left)} of {place} running without a worker"
             advice = f"start that worker again, or stop them: {command(f'worker stop-backends --data-dir {place}')}"
             found.append(Finding("backends", "warning", text, advice))
     return found

@@ -65,13 +65,13 @@ async def _stop_backends(data_dir: Path) -> str:
     from corral.worker.processes.cgroups import find_groups
     from corral.worker.processes.isolation import Isolation
     from corral.worker.processes.local import LocalProcesses, LocalSettings
-    from corral.worker.processes.orphans import stop_leftovers, tell_leftovers
+    from corral.worker.processes.orphans import stop_orphans, describe_orphans
 
     with SystemDisk().hold(data_dir, "worker"):  # a running worker would restart them
-        local = LocalSettings(state=data_dir / "run", environment={}, isolation=Isolation(wanted="off"))
+        local = LocalSettings(state=data_dir / "run", environment={}, isolation=Isolation(setting="off"))
         processes = LocalProcesses(local, groups=find_groups(), clock=SystemClock(), ids=SystemIds())
-        ended = await stop_leftovers(processes)
-    return f"Stopped {tell_leftovers(ended)}." if ended else f"No backend of {data_dir} was running."
+        ended = await stop_orphans(processes)
+    return f"Stopped {describe_orphans(ended)}." if ended else f"No backend of {data_dir} was running."
 
 
 def _check_own_directory(data_dir: Path) -> None:

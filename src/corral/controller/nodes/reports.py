@@ -19,7 +19,7 @@ from corral.bus.messages import (
 from corral.bus.subjects import BACKEND_LIST, EVERY_REPORT, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject, sender_of
 from corral.core.errors import CorralError, InvalidInput, NoResponders, Unavailable
 from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
-from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess
+from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess, ProcessStatus
 from corral.system import Clock
 from corral.system.loops import wait_or_timeout
 
@@ -264,7 +264,7 @@ class Reports:
                 backend="",
                 digest="",
                 protocol="localai-grpc",
-                state="ready",
+                state=ProcessStatus.READY,
                 address=model.address,
             )
             for model in running.models

@@ -8,6 +8,7 @@ import structlog
 
 from corral.bus.messages import NodeReport
 from corral.core.errors import CorralError
+from corral.core.nodes.observed import ProcessStatus
 from corral.store.serving.replicas import ReplicaStore
 from corral.system.loops import keep_running, wait_or_timeout
 
@@ -61,7 +62,11 @@ class EndpointRefresher:
     async def _learn_of(self, node_id: str) -> None:
         rows = {row.process_key: row for row in await self._replicas.read_of_node(node_id)}
         report = await self._ask_report(node_id)
-        there = [process for process in report.processes if process.process_key in rows and process.state == "ready"]
+        there = [
+            process
+            for process in report.processes
+            if process.process_key in rows and process.state == ProcessStatus.READY
+        ]
         for process in there:
             if process.address is not None:
                 await self._replicas.note_seen(

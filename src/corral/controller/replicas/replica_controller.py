@@ -14,6 +14,7 @@ from corral.controller.replicas.orphan_gc import OrphanCollector
 from corral.controller.replicas.stopper import ReplicaStopper
 from corral.core.nodes.labels import effective_labels
 from corral.core.nodes.node import Node, NodeId, NodeStatus
+from corral.core.nodes.observed import ProcessStatus
 from corral.core.replicas.endings import plan_ending
 from corral.core.replicas.footprints import FootprintKey, ProcessMemory, plan_peaks
 from corral.core.replicas.repair import plan_repair
@@ -249,7 +250,7 @@ class ReplicaController:
             self._told |= {
                 (report.node, process.process_key): ProcessMemory(process.memory_bytes, process.gpu_memory_bytes)
                 for process in report.processes
-                if process.state == "ready"
+                if process.state == ProcessStatus.READY
             }
 
     async def _note_peaks(self, replicas: Sequence[Replica], nodes: Mapping[str, Node]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from corral.core.nodes.observed import ObservedProcess
+from corral.core.nodes.observed import RUNNING_STATUSES, ObservedProcess
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 
 STOP_FIRST_DRAIN_MS = 30_000
@@ -53,9 +53,6 @@ def is_served_again(stopped: StoppedFirst, model: StoppedModel, *, digest: str) 
     return len(ready) >= model.desired
 
 
-_SERVING = frozenset({"starting", "ready", "backing_off"})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaChange:
     process: ObservedProcess
@@ -68,5 +65,8 @@ def plan_replicas(processes: Iterable[ObservedProcess], *, backend: str, digest:
     return tuple(
         ReplicaChange(process=process, digest=digest)
         for process in processes
-        if process.backend == backend and process.digest and process.digest != digest and process.state in _SERVING
+        if process.backend == backend
+        and process.digest
+        and process.digest != digest
+        and process.state in RUNNING_STATUSES
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from corral.core.nodes.node import NodeId
 
@@ -26,6 +27,27 @@ class ObservedBackend:
     problem: str = ""
 
 
+class ProcessStatus(StrEnum):
+    """The state of a process as a worker reports it."""
+
+    STARTING = "starting"
+    READY = "ready"
+    BACKING_OFF = "backing_off"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """A state that a newer worker reports and this version does not know."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ProcessStatus":
+        return cls.UNKNOWN
+
+
+RUNNING_STATUSES = frozenset({ProcessStatus.STARTING, ProcessStatus.READY, ProcessStatus.BACKING_OFF})
+"""The process runs or will be restarted by its worker."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedProcess:
     process_key: str
@@ -34,7 +56,7 @@ class ObservedProcess:
     backend: str
     digest: str
     """Of the version it was started from; empty from a worker that does not tell."""
-    state: str
+    state: ProcessStatus
     protocol: str = ""
     pid: int | None = None
 

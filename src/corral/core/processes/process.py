@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal, NewType
 
 from corral.core.causes import LAST_OUTPUT
@@ -74,6 +75,11 @@ class ProcessSpec:
         return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
 
 
+class DesiredRun(StrEnum):
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
     """What is on disk about a launch, so that a worker that was killed is continued by the next."""
@@ -87,7 +93,7 @@ class ProcessRecord:
     group: str | None = None  # the directory of its control group
     directory_id: tuple[int, int] | None = None  # device and inode of the directory it was started from
     reads_ids: tuple[tuple[int, int] | None, ...] | None = None  # the same of what its spec lets it read
-    wanted: Literal["running", "stopped"] = "running"
+    desired: DesiredRun = DesiredRun.RUNNING
     reason: str = ""
     was_ready: bool = False
     counted: bool = False  # its crash is in `crashes_s` already
@@ -101,7 +107,7 @@ class Exit:
 
     code: int | None = None
     signal: int | None = None
-    problem: str | None = None  # it could not be started, or its keeper was lost
+    problem: str | None = None  # it could not be started, or its shim was lost
 
     def describe(self) -> str:
         if self.problem is not None:

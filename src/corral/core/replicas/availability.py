@@ -6,13 +6,12 @@ from enum import StrEnum
 
 from corral.core.nodes.labels import matches
 from corral.core.nodes.node import LEAVE_GRACE_MS, Node, NodeStatus, just_left
-from corral.core.nodes.observed import ObservedProcess, ProcessTable
+from corral.core.nodes.observed import RUNNING_STATUSES, ObservedProcess, ProcessStatus, ProcessTable
 from corral.core.nodes.presence import Presence
 from corral.core.replicas.replica import Replica
 
 SETTLED_AFTER_MS = 5_000
 """A report that was on its way when a replica became ready may not have it yet."""
-ALIVE = ("starting", "ready", "backing_off")
 
 
 class Availability(StrEnum):
@@ -58,11 +57,11 @@ def _by_table(replica: Replica, node: Node, table: ProcessTable | None, now_ms: 
         return AvailabilityVerdict(Availability.RETURNING, f"{node.name} has not told yet what it runs")
     process = table.find(replica.process_key)
     fresh = now_ms - (replica.ready_at or 0) < SETTLED_AFTER_MS
-    if fresh and (process is None or process.state == "starting"):
+    if fresh and (process is None or process.state == ProcessStatus.STARTING):
         return _SERVES
-    if process is None or process.state not in ALIVE:
+    if process is None or process.state not in RUNNING_STATUSES:
         return AvailabilityVerdict(Availability.LOST, f"{node.name} does not run it any more")
-    if process.state != "ready":
+    if process.state != ProcessStatus.READY:
         return AvailabilityVerdict(Availability.RETURNING, f"its process on {node.name} is being started again")
     if is_another(replica, process):
         return AvailabilityVerdict(Availability.RETURNING, f"its process on {node.name} was started again")

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from corral.core.nodes.node import LEAVE_GRACE_MS, Node, NodeStatus, just_left
-from corral.core.nodes.observed import ProcessTable
-from corral.core.replicas.availability import ALIVE, SETTLED_AFTER_MS
+from corral.core.nodes.observed import RUNNING_STATUSES, ProcessTable
+from corral.core.replicas.availability import SETTLED_AFTER_MS
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 
 MISSES = 2
@@ -70,7 +70,7 @@ def _is_missing(replica: Replica, node: Node, table: ProcessTable | None, now_ms
     since = replica.ready_at if replica.state is ReplicaState.READY else replica.changed_at
     if now_ms - (since or replica.created_at) < SETTLED_AFTER_MS:
         return False
-    alive = {process.process_key for process in table.processes if process.state in ALIVE}
+    alive = {process.process_key for process in table.processes if process.state in RUNNING_STATUSES}
     return replica.process_key not in alive
 
 
@@ -83,5 +83,5 @@ def _orphans(
         if node is None or not node.speaks_corral or table.epoch != node.epoch or node.status not in _THERE:
             continue
         for process in table.processes:
-            if process.state in ALIVE and process.model and (node_id, process.process_key) not in wanted:
+            if process.state in RUNNING_STATUSES and process.model and (node_id, process.process_key) not in wanted:
                 yield Orphan(node_id, process.process_key, process.model)

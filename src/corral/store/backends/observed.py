@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from corral.core.nodes.node import NodeId
-from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess, ProcessTable
+from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess, ProcessStatus, ProcessTable
 from corral.store.engine.counters import ROUTES, bump_counter
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
@@ -162,7 +162,7 @@ class ObservedStore:
 
 def _serving(table: Observation | ProcessTable) -> tuple[int, frozenset[tuple[str, int | None]]]:
     """The part of a process table that routes depend on."""
-    ready = (process for process in table.processes if process.state == "ready")
+    ready = (process for process in table.processes if process.state == ProcessStatus.READY)
     return table.epoch, frozenset((process.process_key, process.pid) for process in ready)
 
 

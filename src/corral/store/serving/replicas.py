@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from corral.core.nodes.node import Node, NodeStatus
+from corral.core.nodes.observed import ProcessStatus
 from corral.core.nodes.targets import pick_serving
 from corral.core.processes.leases import NodeShare
 from corral.core.replicas.availability import AvailabilityVerdict, ClusterSnapshot, is_another, pick_routed
@@ -208,7 +209,7 @@ class ReplicaStore:
             for row in await read_replicas(tx, "WHERE state = 'ready'"):
                 table = tables.get(row.node_id)
                 process = table.find(row.process_key) if table is not None and table.epoch else None
-                if table is None or process is None or process.state != "ready":
+                if table is None or process is None or process.state != ProcessStatus.READY:
                     continue
                 if is_another(row, process) or row.epoch != table.epoch:
                     found.add(row.node_id)

@@ -1,1 +1,1 @@
-"""Backends on this node: install, upgrade, roll back, delete."""
+"""Installs, upgrades, rolls back and deletes backends on this node."""

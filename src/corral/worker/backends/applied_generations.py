@@ -1,5 +1,5 @@
-"""What the worker must not forget over a restart: how new the last order for each backend was, and which concrete
-backend a gallery's family name stands for on this machine."""
+"""Durable state of commands: the generation of the last command for each backend, and the concrete backend that a
+gallery's family name resolved to on this machine."""
 
 import asyncio
 from pathlib import Path
@@ -15,8 +15,8 @@ class OutdatedCommand(Conflict):
 
     def __init__(self, backend: str, *, generation: int, accepted: int) -> None:
         super().__init__(
-            f"an order of generation {generation} for {backend} came after one of generation {accepted};"
-            " it is outdated and was not carried out"
+            f"the command of generation {generation} for {backend} was rejected: a newer one of generation {accepted}"
+            " has been accepted"
         )
 
 
@@ -38,11 +38,11 @@ class AppliedGenerations:
             self._entries = _decode(self._on_disk) if self._on_disk is not None else {}
         except (OSError, msgspec.DecodeError) as error:
             raise Unavailable(
-                f"{path} cannot be read ({error}). Deleting it is safe, unless outdated orders are still under way."
+                f"cannot read {path} ({error}). Delete it and restart the worker, once no operation is in progress."
             ) from error
 
     async def accept(self, backend: str, generation: int | None) -> None:
-        """On disk before it is acted upon, so that a worker killed in between refuses the older order as well."""
+        """Written to disk before the command runs, so that a restarted worker also rejects older commands."""
         if generation is None:
             return
         entry = self._entry(backend)
@@ -51,28 +51,28 @@ class AppliedGenerations:
         entry.accepted = generation
         await self._write()
 
-    async def note_applied(self, backend: str, generation: int | None) -> bool:
-        """Whether that is news."""
+    async def record_applied(self, backend: str, generation: int | None) -> bool:
+        """Whether the generation has changed."""
         if generation is None:
             return False
-        is_news = self._entry(backend).applied != generation
+        changed = self._entry(backend).applied != generation
         self._entry(backend).applied = generation
         await self._write()
-        return is_news
+        return changed
 
-    async def note_undone(self, backend: str, generation: int | None) -> None:
-        """That order was taken back: nobody may read here that it was carried out."""
+    async def record_undone(self, backend: str, generation: int | None) -> None:
+        """The command was undone: it no longer counts as applied."""
         if generation is not None and self._entry(backend).applied == generation:
             self._entry(backend).applied = None
             await self._write()
 
-    async def note_concrete(self, family: str, concrete: str) -> None:
+    async def record_concrete(self, family: str, concrete: str) -> None:
         if family != concrete:
             self._entry(family).concrete = concrete
             await self._write()
 
     async def forget_concrete(self, concrete: str) -> None:
-        """Generations stay: an order older than the delete must still be refused."""
+        """Keeps generations: a command older than the delete must still be rejected."""
         families = [entry for entry in self._entries.values() if entry.concrete == concrete]
         for entry in families:
             entry.concrete = ""
@@ -97,7 +97,7 @@ class AppliedGenerations:
         return self._entries.setdefault(name, _Entry())
 
     async def _write(self) -> None:
-        """Unless all of it is on disk already. What could not be written is tried again by the next who comes."""
+        """Does nothing if the state is on disk already. The next call retries a failed write."""
         async with self._writing:
             content = msgspec.json.encode(self._entries)
             if content == self._on_disk:
@@ -106,6 +106,6 @@ class AppliedGenerations:
                 await asyncio.to_thread(self._disk.write, self._path, content)
             except OSError as error:
                 raise Unavailable(
-                    f"cannot note an order in {self._path}: {error.strerror}. Check the disk, then ask again"
+                    f"cannot write {self._path}: {error.strerror}. Check the disk, then try again"
                 ) from error
             self._on_disk = content

@@ -1,7 +1,7 @@
-"""What is installed here and what changes it: install, upgrade, roll back, delete.
+"""The installed backends and their changes: install, upgrade, roll back, delete.
 
-One lock for each backend, shared by all that change it; different backends go on side by side. The table of what is
-installed is kept in memory, so that a process that runs already is found without a look at the disk.
+Changes of one backend share a lock; different backends change concurrently. The table of installed backends is kept in
+memory, so that finding a running process needs no disk access.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ ROLLING = "rolling"
 
 @dataclass(slots=True)
 class StoppedBackends:
-    """Keys of the processes that were ended on the way, told also when the rest failed."""
+    """Keys of the processes that a command has stopped, reported even if the command fails."""
 
     keys: list[str] = field(default_factory=list)
 
@@ -46,25 +46,29 @@ class Backends:
         self,
         artifacts: Fetch,
         supervisor: Supervisor,
-        ledger: AppliedGenerations,
+        generations: AppliedGenerations,
         jobs: Jobs,
         reader: RequestReader,
         *,
         changed: Callable[[], None],
-        tidy: Callable[[], None],
+        request_cleanup: Callable[[], None],
         read_system: Callable[[], dict[str, InstalledBackend]],
     ) -> None:
-        """`read_system` blocks, and tells which backends came with the machine. `tidy` asks for the disk to be given
-        back."""
-        self._artifacts, self._supervisor, self._ledger, self._jobs = artifacts, supervisor, ledger, jobs
+        """`read_system` blocks and returns preinstalled backends. `request_cleanup` schedules garbage collection."""
+        self._artifacts, self._supervisor, self._generations, self._jobs = artifacts, supervisor, generations, jobs
         self._changes: Counter[str] = Counter()
-        """By operation: deletes and rollbacks under way."""
-        self._reader, self._changed, self._tidy, self._read_system = reader, changed, tidy, read_system
+        """Deletes and rollbacks in progress, by operation."""
+        self._reader, self._changed, self._request_cleanup, self._read_system = (
+            reader,
+            changed,
+            request_cleanup,
+            read_system,
+        )
         self._table: dict[str, InstalledBackend] = {}
         self._locks = NamedLocks()
         self._ended: dict[bytes, StoppedBackends] = {}
 
-    # What is there
+    # Read
 
     async def refresh(self) -> None:
         table = await asyncio.to_thread(self._read_system)
@@ -74,12 +78,12 @@ class Backends:
             self._changed()
 
     def find(self, name: str) -> InstalledBackend | None:
-        """By directory, by the name or alias in its metadata, or by the family it was installed for. From memory."""
+        """Finds by directory, by name or alias in the metadata, or by family name. From memory."""
         plain = plain_name(name)
         if not plain:
             return None
         flat = plain.replace("/", "__")
-        found = self._table.get(flat) or self._table.get(self._ledger.concrete(plain) or "")
+        found = self._table.get(flat) or self._table.get(self._generations.concrete(plain) or "")
         if found is not None:
             return found
         for backend in self._table.values():
@@ -93,10 +97,10 @@ class Backends:
         return backend.current if backend is not None else None
 
     def generation(self, name: str) -> int | None:
-        return self._ledger.applied(name, *self._ledger.families(name))
+        return self._generations.applied(name, *self._generations.families(name))
 
     async def read_list(self) -> list[ListedBackend]:
-        """From the disk, where LocalAI's tools may have been at work; from memory when the disk is slow to answer."""
+        """From disk, which LocalAI's tools may have changed; from memory if the disk is slow."""
         try:
             async with asyncio.timeout(LIST_WITHIN_S):
                 await self.refresh()
@@ -108,41 +112,41 @@ class Backends:
         rows = []
         for backend in self._table.values():
             if backend.current is None and not backend.problem:
-                continue  # a version that never became the current one: as good as not there
+                continue  # no version was ever activated: not installed
             rows.append(_listed(backend, self.generation(backend.name)))
             rows += [
-                _family_row(family, backend, self._ledger.applied(family))
-                for family in self._ledger.families(backend.name)
+                _family_row(family, backend, self._generations.applied(family))
+                for family in self._generations.families(backend.name)
             ]
         return rows
 
     def applied(self) -> dict[str, int]:
-        """By the name in the order; deleted ones too, for whoever waits for a delete to be done."""
-        return self._ledger.all_applied()
+        """Generations by the name in the command, including deleted backends."""
+        return self._generations.all_applied()
 
     def version_text(self, name: str, digest: str) -> str:
-        """What a version calls itself; empty when it is not here any more."""
+        """The version number from the metadata; empty if the version is no longer installed."""
         backend = self._table.get(name)
         versions = backend.versions if backend is not None else ()
         return next((version.metadata.version for version in versions if version.digest == digest), "")
 
-    # What changes it
+    # Change
 
     async def accept(self, request: InstallRequest) -> None:
-        """Raises OutdatedCommand for an order that a newer one has overtaken."""
-        await self._ledger.accept(plain_name(request.backend), generation_of(request))
+        """Raises OutdatedCommand if a newer command has been accepted."""
+        await self._generations.accept(plain_name(request.backend), generation_of(request))
 
     async def note_applied(self, request: InstallRequest) -> None:
         await self._note_applied(request.backend, generation_of(request))
 
     async def _note_applied(self, backend: str, generation: int | None) -> None:
-        if await self._ledger.note_applied(plain_name(backend), generation):
+        if await self._generations.record_applied(plain_name(backend), generation):
             self._changed()
 
     async def install(
         self, request: InstallRequest, stopped: StoppedBackends, *, listener: Listener | None = None
     ) -> InstalledVersion:
-        """At once when it is here already. Identical requests share one download."""
+        """Returns at once if it is installed. Identical requests share one download."""
         await self.accept(request)
         if not request.force and not self._is_changing(request) and (present := self._satisfied(request)) is not None:
             await self.note_applied(request)
@@ -150,10 +154,10 @@ class Backends:
 
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
             async with self._turn(request.backend or request.name, cancel):
-                await self.accept(request)  # a newer order may have come while we waited
+                await self.accept(request)  # a newer command may have arrived meanwhile
                 if not request.force and (present := self._satisfied(request)) is not None:
                     await self.note_applied(request)
-                    return present  # whoever had the lock before us installed it
+                    return present  # the previous holder of the lock installed it
                 if request.force:
                     await self._stop_users(request.backend, stopped, reason="it is being reinstalled")
                 return await self._fetch(request, cancel, report)
@@ -165,11 +169,11 @@ class Backends:
     ) -> InstalledVersion:
         extras = request.corral or CommandExtras()
         if extras.strategy not in (None, ROLLING):
-            raise InvalidInput(f"there is no way to upgrade called {extras.strategy!r}; there is {ROLLING!r}")
+            raise InvalidInput(f"unknown upgrade strategy {extras.strategy!r}; use {ROLLING!r}")
         self._refuse_system(self.find(request.backend or request.name))
         await self.accept(request)
         key = _job_key("upgrade", request)
-        # One list for all who join: each tells what was ended, also when the rest fails.
+        # All requests that share the job share one list: each reports the stopped processes, even if the job fails.
         stopped.keys = self._ended.setdefault(key, stopped).keys
 
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
@@ -185,40 +189,40 @@ class Backends:
         return await self._join("upgrade", request, work, listener)
 
     async def rollback(self, request: RollbackRequest) -> InstalledVersion:
-        """A switch of the pointer. What runs goes on until it is told otherwise."""
+        """Activates another version. Running processes continue."""
         with self._changing(request.op_id):
             return await self._roll_back(request)
 
     async def _roll_back(self, request: RollbackRequest) -> InstalledVersion:
-        await self._ledger.accept(plain_name(request.backend), request.generation)
+        await self._generations.accept(plain_name(request.backend), request.generation)
         async with self.held(request.build or request.backend):
-            await self._ledger.accept(plain_name(request.backend), request.generation)
+            await self._generations.accept(plain_name(request.backend), request.generation)
             name = self._installed_name(request.backend, request.build)
             version = await self._artifacts.rollback(name, to=request.to)
             await self.refresh()
             if request.undo:
-                await self._ledger.note_undone(plain_name(request.backend), request.generation)
+                await self._generations.record_undone(plain_name(request.backend), request.generation)
                 self._changed()
             else:
                 await self._note_applied(request.backend, request.generation)
             return version
 
     async def delete(self, request: DeleteRequest, stopped: StoppedBackends) -> None:
-        """Deleting what is not there is done already."""
+        """Idempotent: succeeds if the backend is not installed."""
         extras = request.corral or CommandExtras()
         with self._changing(extras.op_id):
             await self._delete(request, extras, stopped)
 
     async def _delete(self, request: DeleteRequest, extras: CommandExtras, stopped: StoppedBackends) -> None:
-        ordered = plain_name(request.backend)
-        await self._ledger.accept(ordered, extras.generation)
+        requested = plain_name(request.backend)
+        await self._generations.accept(requested, extras.generation)
         for name in dict.fromkeys(((extras.build or BuildRef()).name or request.backend, request.backend)):
             self._jobs.cancel(backend=self._lock_name(name))
             async with self.held(name):
-                await self._ledger.accept(ordered, extras.generation)
+                await self._generations.accept(requested, extras.generation)
                 await self._delete_named(name, stopped)
                 if name == request.backend:
-                    await self._note_applied(ordered, extras.generation)
+                    await self._note_applied(requested, extras.generation)
 
     async def _delete_named(self, name: str, stopped: StoppedBackends) -> None:
         await self.refresh()
@@ -236,16 +240,16 @@ class Backends:
             try:
                 await self._artifacts.remove(name)
             except NotInstalled:
-                log.info("backend.gone_already", backend=name)
-            await self._ledger.forget_concrete(name)
-        self._tidy()
+                log.info("backend.already_removed", backend=name)
+            await self._generations.forget_concrete(name)
+        self._request_cleanup()
         await self.refresh()
 
     def cancel(self, *, op_id: str, backend: str, keep: bool = False) -> int:
         return self._jobs.cancel(op_id=op_id, backend=self._lock_name(backend) if backend else "", keep=keep)
 
     def count_changes(self, op_id: str) -> int:
-        """Deletes and rollbacks of the operation that are being carried out."""
+        """The number of deletes and rollbacks of the operation in progress."""
         return self._changes[op_id] if op_id else 0
 
     @contextmanager
@@ -259,7 +263,7 @@ class Backends:
                 del self._changes[op_id]
 
     def held(self, backend: str) -> AbstractAsyncContextManager[None]:
-        """Nobody else changes the backend meanwhile: a start chooses its version and launches it."""
+        """Holds the backend's lock, for example while a start selects a version and launches it."""
         return self._locks.held(self._lock_name(backend))
 
     # Processes of a backend
@@ -272,7 +276,7 @@ class Backends:
     async def stop(
         self, keys: Collection[ProcessKey], stopped: StoppedBackends, *, reason: str, unload: bool = True
     ) -> None:
-        """All at once. Tells which of them ran; raises when one could not be ended."""
+        """Stops concurrently and adds those that ran to `stopped`. Raises if one could not be stopped."""
         before = free_model if unload else None
         results = await asyncio.gather(
             *(self._supervisor.stop(key, reason=reason, before=before) for key in keys), return_exceptions=True
@@ -285,14 +289,14 @@ class Backends:
     async def _stop_users(self, backend: str, stopped: StoppedBackends, *, reason: str, unload: bool = False) -> None:
         await self.stop([view.key for view in self.users(backend)], stopped, reason=reason, unload=unload)
 
-    # Parts
+    # Steps
 
     def _is_changing(self, request: InstallRequest) -> bool:
-        """Somebody has the backend's lock: what is there now may be gone in a moment."""
+        """Whether the backend's lock is held: the installed version may be about to change."""
         return self._locks.is_held(self._lock_name(request.backend or request.name))
 
     def _satisfied(self, request: InstallRequest) -> InstalledVersion | None:
-        """The installed version, when it is what the request asks for."""
+        """The installed version if it satisfies the request."""
         current = self.current(request.name or request.backend)
         pin = request.pinned_digest
         if current is None or (pin and current.digest != pin):
@@ -303,13 +307,13 @@ class Backends:
 
     async def _fetch(self, request: InstallRequest, cancel: CancelToken, report: Listener) -> InstalledVersion:
         backend = plain_name(request.backend) or request.name
-        wanted = await unless_cancelled(cancel, self._reader.read(request, self.find(backend)))
+        backend_request = await unless_cancelled(cancel, self._reader.read(request, self.find(backend)))
         cancel.check()
-        version = await self._artifacts.install(wanted, force=request.force, on_progress=report, cancel=cancel)
-        self._tidy()
-        await self.refresh()  # it is there, whether or not that can be noted
+        version = await self._artifacts.install(backend_request, force=request.force, on_progress=report, cancel=cancel)
+        self._request_cleanup()
+        await self.refresh()  # it is installed, even if recording it fails
         if not request.uri:
-            await self._ledger.note_concrete(backend, version.name)
+            await self._generations.record_concrete(backend, version.name)
             self._changed()
         await self.note_applied(request)
         return version
@@ -331,12 +335,12 @@ class Backends:
     def _installed_name(self, name: str, build: str | None) -> str:
         backend = self.find(build or name) or self.find(name)
         if backend is None:
-            raise NotInstalled(f"Backend {name} is not installed here.")
+            raise NotInstalled(f"Backend {name} is not installed on this node. Install it first.")
         return backend.name
 
     @asynccontextmanager
     async def _turn(self, backend: str, cancel: CancelToken) -> AsyncIterator[None]:
-        """The backend's lock; who is cancelled in the line leaves it."""
+        """Holds the backend's lock. Stops waiting for it when cancelled."""
         async with AsyncExitStack() as turn:
             await unless_cancelled(cancel, turn.enter_async_context(self.held(backend)))
             yield
@@ -347,7 +351,7 @@ class Backends:
 
 
 def _job_key(verb: str, request: InstallRequest) -> bytes:
-    """The same for requests that one run serves."""
+    """Equal for requests that can share one job."""
     extras = msgspec.structs.replace(request.corral, start=None, peers=None) if request.corral is not None else None
     same = msgspec.structs.replace(request, model_id="", replica_index=0, op_id="", corral=extras)
     return verb.encode() + msgspec.json.encode(same)
@@ -358,7 +362,7 @@ def generation_of(request: InstallRequest) -> int | None:
 
 
 def process_generation_of(request: InstallRequest) -> int | None:
-    """Of the row that wants the process, where there is one; backends and replicas are counted apart."""
+    """The replica's generation if there is one; backends and replicas have separate generations."""
     start = request.corral.start if request.corral is not None else None
     return start.generation if start is not None and start.generation is not None else generation_of(request)
 

@@ -1,4 +1,4 @@
-"""What a worker was told about fetching: for itself, and for `corral artifacts` on its machine."""
+"""Download settings of a worker, also used by `corral artifacts` on its machine."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from corral.settings.roles import WorkerSettings
 
 
 def artifact_settings(settings: WorkerSettings, environment: Mapping[str, str]) -> ArtifactSettings:
-    """The shared storage is where `s3://` leads, and may be at a private address: an operator named it."""
+    """`s3://` refers to the shared storage, which may have a private address because an administrator configured it."""
     found = with_sources(settings_from_environment(settings.data_dir, environment), settings)
     storage = storage_keys(settings)
     named = urlsplit(storage.endpoint) if storage is not None else None

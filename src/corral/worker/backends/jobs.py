@@ -1,4 +1,4 @@
-"""Long work that several may ask for at once: identical requests share one job, and each can leave it alone."""
+"""Long-running jobs: identical requests share one job, and each request can be cancelled separately."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -17,7 +17,7 @@ LOOK_EVERY_S = 0.25
 
 
 async def unless_cancelled(cancel: CancelToken, step: Coroutine[Any, Any, Result]) -> Result:
-    """For a step that changes nothing, such as waiting for a turn: a cancel ends it within a moment."""
+    """Runs a step without side effects, such as waiting for a lock, and aborts it shortly after a cancel."""
     task = asyncio.ensure_future(step)
     try:
         while not (await asyncio.wait({task}, timeout=LOOK_EVERY_S))[0]:
@@ -51,7 +51,7 @@ class _Job:
 
 
 class Jobs:
-    """A job is a task of the group given here: neither a caller who leaves nor a lost bus stops it."""
+    """Jobs run as tasks of the given group: neither a departed caller nor a lost bus connection stops them."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks
@@ -60,11 +60,11 @@ class Jobs:
     async def join(
         self, key: bytes, work: Work[Result], *, backend: str, op_id: str = "", listener: Listener | None = None
     ) -> Result:
-        """The result of the one job with that key; begun here unless it runs already."""
+        """The result of the job with that key, which is started unless it is running."""
         job = self._jobs.get(key)
         if job is None:
             job = self._jobs[key] = _Job(backend, asyncio.get_running_loop().create_future())
-            job.outcome.add_done_callback(_look_at)
+            job.outcome.add_done_callback(_retrieve_exception)
             self._tasks.create_task(self._run(key, job, work), name=f"job {backend}")
         elif job.last is not None and listener is not None:
             listener(job.last)
@@ -73,7 +73,9 @@ class Jobs:
         try:
             await asyncio.wait({job.outcome, caller.left}, return_when=asyncio.FIRST_COMPLETED)
             if not job.outcome.done():
-                raise Cancelled(f"The request for {backend} was cancelled; another one goes on.", keep_partials=True)
+                raise Cancelled(
+                    f"The request for {backend} was cancelled; another request continues it.", keep_partials=True
+                )
             result: Result = job.outcome.result()
             return result
         finally:
@@ -81,22 +83,22 @@ class Jobs:
                 job.callers.remove(caller)
 
     def cancel(self, *, op_id: str = "", backend: str = "", keep: bool = False) -> int:
-        """How many requests were told. What others still wait for goes on without them."""
-        told = 0
+        """The number of cancelled requests. A job continues while other requests wait for it."""
+        cancelled = 0
         for job in self._jobs.values():
             leaving = [
                 caller
                 for caller in job.callers
                 if (op_id and caller.op_id == op_id) or (backend and job.backend == backend)
             ]
-            told += len(leaving)
+            cancelled += len(leaving)
             if leaving and len(leaving) == len(job.callers):
-                job.token.cancel(keep_partials=keep)  # they hear it from the job, when nothing is written any more
+                job.token.cancel(keep_partials=keep)  # the job raises Cancelled in them once it has stopped writing
                 continue
             for caller in leaving:
                 if not caller.left.done():
                     caller.left.set_result(None)
-        return told
+        return cancelled
 
     async def _run(self, key: bytes, job: _Job, work: Work[Any]) -> None:
         try:
@@ -104,7 +106,7 @@ class Jobs:
         except asyncio.CancelledError:
             job.outcome.cancel()
             raise
-        except Exception as error:  # noqa: BLE001  belongs to whoever asked, who gets it below
+        except Exception as error:  # noqa: BLE001  passed to the callers
             job.outcome.set_exception(error)
         else:
             job.outcome.set_result(result)
@@ -112,7 +114,7 @@ class Jobs:
             del self._jobs[key]
 
 
-def _look_at(outcome: "asyncio.Future[Any]") -> None:
-    """Everybody may have left; then nobody else would take the exception."""
+def _retrieve_exception(outcome: "asyncio.Future[Any]") -> None:
+    """Retrieves the exception, in case that no caller waits for it any more."""
     if not outcome.cancelled():
         outcome.exception()

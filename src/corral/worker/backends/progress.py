@@ -1,4 +1,4 @@
-"""Tells frontends how far an install is: at most four times a second, always a last time, never in its way."""
+"""Publishes the progress of installs: at most four times a second, with a final message, without delaying the job."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +18,7 @@ log = structlog.get_logger()
 EVERY_S = 0.25
 LAST_WITHIN_S = 1.0
 _NOTHING_YET = TransferProgress(phase=Phase.RESOLVING.label, bytes_done=0, rate_bytes_per_s=0.0)
-# LocalAI knows four words; ours, which are finer, travel beside them.
+# LocalAI knows four phases; Corral's finer ones are sent in a separate field.
 _LOCALAI_PHASES = {
     "resolving": "resolving",
     "downloading": "downloading",
@@ -39,7 +39,7 @@ class ProgressTopic:
 
 
 class ProgressFeed:
-    """`show` keeps the newest; the task of `publish_progress` sends it when it is time."""
+    """`show` stores the newest progress; the task of `publish_progress` sends it periodically."""
 
     def __init__(self, topic: ProgressTopic, publish: Publish) -> None:
         self._topic, self._publish = topic, publish
@@ -49,7 +49,7 @@ class ProgressFeed:
         self._news = asyncio.Event()
 
     def show(self, progress: TransferProgress) -> None:
-        # A repeated source may begin anew; what people see does not go back.
+        # A retried download may restart at zero; the shown progress does not decrease.
         percentage = max(progress.percentage, self._newest.percentage)
         phase = later_phase(progress.phase, self._newest.phase)
         self._newest = replace(progress, percentage=percentage, phase=phase)
@@ -87,13 +87,13 @@ class ProgressFeed:
         )
         try:
             await self._publish(progress_subject(self._topic.node, self._topic.op_id), encode(message))
-        except CorralError as problem:  # lossy by contract: the reply is the truth
+        except CorralError as problem:  # progress may be lost; the reply is authoritative
             log.debug("progress.lost", op=self._topic.op_id, error=str(problem))
 
 
 @asynccontextmanager
 async def publish_progress(topic: ProgressTopic, publish: Publish) -> AsyncIterator[ProgressFeed | None]:
-    """None where nobody asked to be told: without an operation id the worker is silent."""
+    """Yields None without an operation id: no progress is then published."""
     if not topic.op_id:
         yield None
         return
@@ -115,11 +115,11 @@ async def publish_progress(topic: ProgressTopic, publish: Publish) -> AsyncItera
             async with asyncio.timeout(LAST_WITHIN_S):
                 await feed.send(last=True, error=error)
         except TimeoutError:
-            log.warning("progress.last_lost", op=topic.op_id)
+            log.warning("progress.final_message_lost", op=topic.op_id)
 
 
 def human_size(count: int) -> str:
-    """As LocalAI writes it: one decimal, binary units."""
+    """In LocalAI's format: one decimal, binary units."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -1,4 +1,4 @@
-"""From what a frontend asks for to what the artifact library is to install."""
+"""Converts a frontend's install request into a request to the artifact library."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,18 +29,18 @@ _decode_galleries = msgspec.json.Decoder(list[_Gallery] | None).decode
 
 
 def plain_name(backend: str) -> str:
-    """`gallery@name` and `name` are one backend."""
+    """`gallery@name` and `name` denote the same backend."""
     return backend.rpartition("@")[2]
 
 
 def read_galleries(text: str) -> tuple[GallerySettings, ...] | None:
-    """None when the worker's own list holds."""
+    """None if the worker's own gallery list applies."""
     if not text:
         return None
     try:
         given = _decode_galleries(text) or []
     except msgspec.DecodeError as error:
-        raise InvalidInput(f"backend_galleries cannot be read: {error}") from None
+        raise InvalidInput(f"backend_galleries is not a valid list of galleries: {error}") from None
     return tuple(
         GallerySettings(
             name=gallery.name,
@@ -59,7 +59,7 @@ class RequestReader:
     capability: str
 
     async def read(self, request: InstallRequest, installed: InstalledBackend | None) -> BackendRequest:
-        """`installed` is what an upgrade replaces; its source counts when no gallery names the backend any more."""
+        """`installed` is the version that an upgrade replaces; its source is used if no gallery lists the backend."""
         extras = request.corral or CommandExtras()
         given = extras.build or BuildRef()
         if given.uris or request.uri:
@@ -86,13 +86,13 @@ class RequestReader:
         galleries = read_galleries(request.backend_galleries)
         catalogue = await self.artifacts.read_catalogue(galleries)
         if galleries is not None:
-            # The list replaces ours, Corral's own gallery included: LocalAI's frontends cannot drive what is in it.
+            # The list also replaces Corral's own gallery, whose backends LocalAI's frontends cannot use.
             catalogue = _without_own(catalogue)
         try:
             return self.artifacts.request_for(catalogue, request.backend, self.capability, galleries=galleries)
         except NotInstalled as error:
-            untold = [one.problem for one in catalogue.galleries if one.problem and one.problem not in str(error)]
-            raise NotInstalled(" ".join([str(error), *untold])) from None
+            problems = [one.problem for one in catalogue.galleries if one.problem and one.problem not in str(error)]
+            raise NotInstalled(" ".join([str(error), *problems])) from None
 
 
 def _without_own(catalogue: Catalogue) -> Catalogue:
@@ -101,9 +101,9 @@ def _without_own(catalogue: Catalogue) -> Catalogue:
 
 
 def with_extras(request: BackendRequest, extras: CommandExtras) -> BackendRequest:
-    """Adds what the command says of the version. Name and alias are LocalAI's own fields of the request."""
+    """Adds the version in the command. Name and alias come from LocalAI's fields of the request."""
     given = replace(extras.build or BuildRef(), name="", alias="", uris=())
     peers = tuple(Peer(base_url=peer.url, token=peer.token) for peer in extras.peers or ())
     complete = replace(request, build=request.build.with_overrides(given), peers=peers)
-    _ = complete.digest, complete.sha256, complete.manifest  # raise here what cannot be read
+    _ = complete.digest, complete.sha256, complete.manifest  # raises if one of them is invalid
     return complete

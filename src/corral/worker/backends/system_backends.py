@@ -1,4 +1,4 @@
-"""Backends that came with the system: LocalAI's directories, without metadata, that are not ours to change."""
+"""Preinstalled backends: LocalAI's system directories without metadata, which Corral does not change."""
 
 from pathlib import Path
 
@@ -14,11 +14,13 @@ class SystemBackend(Conflict):
     code = "system_backend"
 
     def __init__(self, name: str, path: Path) -> None:
-        super().__init__(f"{name} came with the system ({path}); it is used from there, never upgraded or deleted")
+        super().__init__(
+            f"{name} is preinstalled in {path} and cannot be upgraded or deleted by Corral; change it on the machine"
+        )
 
 
 def read_system_backends(root: Path, disk: Disk) -> dict[str, InstalledBackend]:
-    """Blocking. A directory that is not there, or not for us to read, holds none."""
+    """Blocking. Empty if the directory is missing or unreadable."""
     try:
         homes = [home for home in disk.list(root) if home / "run.sh" in disk.list(home)]
     except OSError:

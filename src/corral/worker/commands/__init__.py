@@ -1,6 +1,5 @@
-"""What the fleet may ask of this machine over the bus: one small handler per subject."""
+"""The worker's command handlers on the bus, one per subject."""
 
-import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -9,13 +8,14 @@ from corral.bus import subjects
 from corral.bus.client import Bus, BusMessage
 from corral.bus.subjects import node_inbox, node_reply_space, node_subject
 from corral.core.errors import CorralError, Unavailable
+from corral.system.shortage import is_resource_shortage
 from corral.worker.commands import backends, files, models, node
 from corral.worker.commands.context import CommandContext
 
 Handler = Callable[[CommandContext, BusMessage], Awaitable[bytes | None]]
 Failed = Callable[[CorralError], bytes]
 
-# Long work waits on locks and downloads, not on the processor: the limit only bounds what a flood can pile up.
+# Long commands wait for locks and downloads, not for the CPU: the limit only bounds the number of pending commands.
 MANY = 256
 SOME = 32
 
@@ -25,7 +25,7 @@ class Command:
     subject: str
     handler: Handler
     failed: Failed | None = None
-    """Turns an error into the reply of this subject; None where nobody waits for one."""
+    """Converts an error into the reply of this subject; None if the subject has no reply."""
     concurrency: int = SOME
 
 
@@ -45,8 +45,8 @@ COMMANDS = (
     Command(subjects.REPORT_NOW, node.report, models.failed),
     Command(subjects.LOGS, node.logs, node.logs_failed),
 )
-# Only where there is storage: a frontend takes "nobody listens" for "this worker has none". So before all others:
-# whoever reaches the worker at all reaches these.
+# Served only with shared storage: a frontend interprets "no responders" as "no storage". Subscribed first, so that they
+# are available whenever the worker is reachable.
 FILE_COMMANDS = (
     Command(subjects.FILES_ENSURE, files.ensure, files.failed),
     Command(subjects.FILES_STAGE, files.stage, files.failed),
@@ -56,24 +56,24 @@ FILE_COMMANDS = (
 
 
 def reply_guard(node_id: str, *, frontend_is_localai: bool) -> Callable[[str], bool]:
-    """Only to whoever may ask this node: a reply address in another node's space is not used."""
+    """Accepts only reply subjects of clients of this node, not those of other nodes."""
     own = (node_reply_space(node_id).removesuffix(">"), node_inbox(node_id) + ".")
     return (lambda reply: reply.startswith("_INBOX.")) if frontend_is_localai else (lambda reply: reply.startswith(own))
 
 
 async def serve_commands(
-    bus: Bus, bench: CommandContext, *, stop: Callable[[], None], frontend_is_localai: bool
+    bus: Bus, context: CommandContext, *, stop: Callable[[], None], frontend_is_localai: bool
 ) -> None:
-    node_id = bench.who.node
+    node_id = context.who.node
     may_reply = reply_guard(node_id, frontend_is_localai=frontend_is_localai)
 
     async def stop_worker(_message: BusMessage) -> None:
         stop()
 
-    for command in (*(FILE_COMMANDS if bench.storage is not None else ()), *COMMANDS):
+    for command in (*(FILE_COMMANDS if context.storage is not None else ()), *COMMANDS):
         await bus.serve(
             node_subject(node_id, command.subject),
-            _bound(command, bench),
+            _bound(command, context),
             concurrency=command.concurrency,
             answers=command.failed,
             may_reply=may_reply,
@@ -81,26 +81,17 @@ async def serve_commands(
     await bus.serve(node_subject(node_id, subjects.STOP), stop_worker, concurrency=1, may_reply=may_reply)
 
 
-def _bound(command: Command, bench: CommandContext) -> Callable[[BusMessage], Awaitable[bytes | None]]:
+def _bound(command: Command, context: CommandContext) -> Callable[[BusMessage], Awaitable[bytes | None]]:
     async def handle(message: BusMessage) -> bytes | None:
         try:
-            return await command.handler(bench, message)
+            return await command.handler(context, message)
         except (MemoryError, RuntimeError, OSError) as error:
-            if _is_shortage(error):
+            if is_resource_shortage(error):
                 raise Unavailable(
-                    f"this machine is short of memory or descriptors ({str(error) or type(error).__name__}); it goes"
-                    " on with what it has. Try again later, or stop something there"
+                    f"this machine is out of memory, threads or descriptors ({str(error) or type(error).__name__})."
+                    " Stop a process on it, or try again later"
                 ) from error
-            with disk_errors(f"carrying out {command.subject}"):
+            with disk_errors(f"running {command.subject}"):
                 raise
 
     return handle
-
-
-_SHORTAGES = frozenset((errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE))
-
-
-def _is_shortage(error: Exception) -> bool:
-    if isinstance(error, OSError):
-        return error.errno in _SHORTAGES
-    return isinstance(error, MemoryError) or "start new thread" in str(error)

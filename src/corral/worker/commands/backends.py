@@ -1,4 +1,4 @@
-"""`backend.*`: install, upgrade, list, stop, delete; and Corral's own rollback and cancel."""
+"""Handlers of `backend.*`: install, upgrade, list, stop, delete; and of Corral's own rollback and cancel."""
 
 import msgspec
 
@@ -25,83 +25,83 @@ from corral.worker.commands.context import CommandContext
 from corral.worker.processes.supervisor import RunningProcess
 
 
-async def install(bench: CommandContext, message: BusMessage) -> bytes:
-    """With a model: install if missing, start, answer the address. Without: install and start nothing."""
+async def install(context: CommandContext, message: BusMessage) -> bytes:
+    """With a model: installs if missing, starts a process and returns its address. Without: only installs."""
     request = decode(message.data, InstallRequest)
-    # A process that runs already is answered before anything else is looked at.
-    if _is_plain(request) and (running := bench.replicas.find(request)) is not None:
-        return encode(_started(bench, running))
-    async with publish_progress(_topic(bench, request), bench.bus.publish) as feed:
+    # Fast path: a running process needs no further checks.
+    if _is_plain(request) and (running := context.replicas.find(request)) is not None:
+        return encode(_started(context, running))
+    async with publish_progress(_topic(context, request), context.bus.publish) as feed:
         request = _named(request)
         if request.model_id:
-            return encode(_started(bench, await bench.replicas.ensure(request, feed=feed)))
-        version = await bench.backends.install(request, StoppedBackends(), listener=feed.show if feed else None)
-        return encode(InstallReply(success=True, corral=_installed(bench, version)))
+            return encode(_started(context, await context.replicas.ensure(request, feed=feed)))
+        version = await context.backends.install(request, StoppedBackends(), listener=feed.show if feed else None)
+        return encode(InstallReply(success=True, corral=_installed(context, version)))
 
 
 def install_failed(error: CorralError) -> bytes:
     return encode(InstallReply(success=False, error=str(error), code=error.code))
 
 
-async def upgrade(bench: CommandContext, message: BusMessage) -> bytes:
+async def upgrade(context: CommandContext, message: BusMessage) -> bytes:
     request = decode(message.data, InstallRequest)
     stopped = StoppedBackends()
     try:
-        async with publish_progress(_topic(bench, request), bench.bus.publish) as feed:
-            version = await bench.backends.upgrade(_named(request), stopped, listener=feed.show if feed else None)
+        async with publish_progress(_topic(context, request), context.bus.publish) as feed:
+            version = await context.backends.upgrade(_named(request), stopped, listener=feed.show if feed else None)
     except CorralError as error:
         return encode(_change_failed(error, stopped))
-    return encode(_changed(bench, stopped, version))
+    return encode(_changed(context, stopped, version))
 
 
-async def delete(bench: CommandContext, message: BusMessage) -> bytes:
+async def delete(context: CommandContext, message: BusMessage) -> bytes:
     request = decode(message.data, DeleteRequest)
     stopped = StoppedBackends()
     try:
-        await bench.backends.delete(request, stopped)
+        await context.backends.delete(request, stopped)
     except CorralError as error:
         return encode(_change_failed(error, stopped))
-    return encode(_changed(bench, stopped, None))
+    return encode(_changed(context, stopped, None))
 
 
-async def rollback(bench: CommandContext, message: BusMessage) -> bytes:
-    version = await bench.backends.rollback(decode(message.data, RollbackRequest))
-    return encode(_changed(bench, StoppedBackends(), version))
+async def rollback(context: CommandContext, message: BusMessage) -> bytes:
+    version = await context.backends.rollback(decode(message.data, RollbackRequest))
+    return encode(_changed(context, StoppedBackends(), version))
 
 
 def change_failed(error: CorralError) -> bytes:
     return encode(_change_failed(error, StoppedBackends()))
 
 
-async def list_installed(bench: CommandContext, _message: BusMessage) -> bytes:
-    return encode(ListReply(backends=await bench.backends.read_list() or None))
+async def list_installed(context: CommandContext, _message: BusMessage) -> bytes:
+    return encode(ListReply(backends=await context.backends.read_list() or None))
 
 
 def list_failed(error: CorralError) -> bytes:
     return encode(ListReply(backends=None, error=str(error)))
 
 
-async def stop(bench: CommandContext, message: BusMessage) -> None:
-    """By backend, model or process key, whichever match; nothing named means everything. Files stay, nobody waits."""
+async def stop(context: CommandContext, message: BusMessage) -> None:
+    """Stops processes by backend, model or process key; all of them without a name. Keeps files, sends no reply."""
     request = decode(message.data, BackendStopRequest)
     name = request.backend
-    users = {view.key for view in bench.backends.users(name)} if name else set()
+    users = {view.key for view in context.backends.users(name)} if name else set()
     keys = [
         view.key
-        for view in bench.supervisor.list()
+        for view in context.supervisor.list()
         if not name or view.key in users or name in (view.key, view.spec.labels.get("model"))
     ]
-    await bench.backends.stop(keys, StoppedBackends(), reason="a frontend asked for it", unload=not request.force)
+    await context.backends.stop(keys, StoppedBackends(), reason="requested by a frontend", unload=not request.force)
 
 
-async def cancel(bench: CommandContext, message: BusMessage) -> bytes:
+async def cancel(context: CommandContext, message: BusMessage) -> bytes:
     request = decode(message.data, CancelRequest)
     if not request.op_id and not request.backend:
-        raise InvalidInput("a cancel names an operation or a backend")
-    cancelled = bench.backends.cancel(op_id=request.op_id, backend=request.backend, keep=request.keep)
+        raise InvalidInput("a cancel needs the id of an operation or the name of a backend")
+    cancelled = context.backends.cancel(op_id=request.op_id, backend=request.backend, keep=request.keep)
     if request.op_id:
-        cancelled += bench.models.jobs.cancel(op_id=request.op_id, keep=request.keep)
-    return encode(CancelReply(cancelled=cancelled, going_on=bench.backends.count_changes(request.op_id)))
+        cancelled += context.models.jobs.cancel(op_id=request.op_id, keep=request.keep)
+    return encode(CancelReply(cancelled=cancelled, going_on=context.backends.count_changes(request.op_id)))
 
 
 def cancel_failed(error: CorralError) -> bytes:
@@ -110,31 +110,30 @@ def cancel_failed(error: CorralError) -> bytes:
 
 def _named(request: InstallRequest) -> InstallRequest:
     if not request.backend and not request.name:
-        raise InvalidInput("the request names no backend")
+        raise InvalidInput("the request has no backend name")
     if request.replica_index < 0:
-        raise InvalidInput(f"there is no replica {request.replica_index}")
+        raise InvalidInput(f"replica_index is {request.replica_index}; it must not be negative")
     return request if request.backend else msgspec.structs.replace(request, backend=request.name)
 
 
 def _is_plain(request: InstallRequest) -> bool:
-    """About a process, with nothing to be noted or told beside the answer: a generation is written down, and whoever
-    follows an operation hears the end of it."""
+    """Whether the reply is the only effect for a running process: no generation to record, no progress to publish."""
     return bool(request.model_id and request.backend) and process_generation_of(request) is None and not request.op_id
 
 
-def _topic(bench: CommandContext, request: InstallRequest) -> ProgressTopic:
-    return ProgressTopic(bench.who.node, request.backend or request.name, request.op_id)
+def _topic(context: CommandContext, request: InstallRequest) -> ProgressTopic:
+    return ProgressTopic(context.who.node, request.backend or request.name, request.op_id)
 
 
-def _started(bench: CommandContext, running: RunningProcess) -> InstallReply:
+def _started(context: CommandContext, running: RunningProcess) -> InstallReply:
     spec = running.spec
     return InstallReply(
         success=True,
-        address=f"{bench.who.advertise}:{running.port}",
+        address=f"{context.who.advertise}:{running.port}",
         corral=StartedProcess(
             backend=spec.backend,
             digest=spec.version_digest,
-            generation=bench.backends.generation(spec.backend),
+            generation=context.backends.generation(spec.backend),
             protocol=spec.labels.get("protocol"),
             process_key=spec.key,
             pid=running.pid,
@@ -143,22 +142,22 @@ def _started(bench: CommandContext, running: RunningProcess) -> InstallReply:
     )
 
 
-def _installed(bench: CommandContext, version: InstalledVersion) -> StartedProcess:
+def _installed(context: CommandContext, version: InstalledVersion) -> StartedProcess:
     return StartedProcess(
         backend=version.name,
         digest=version.digest,
         version=version.metadata.version,
-        generation=bench.backends.generation(version.name),
+        generation=context.backends.generation(version.name),
         protocol=version.manifest.protocol,
     )
 
 
-def _changed(bench: CommandContext, stopped: StoppedBackends, version: InstalledVersion | None) -> ChangeReply:
+def _changed(context: CommandContext, stopped: StoppedBackends, version: InstalledVersion | None) -> ChangeReply:
     return ChangeReply(
         success=True,
         stopped_process_keys=stopped.keys,
         reports_stopped_processes=True,
-        corral=_installed(bench, version) if version is not None else None,
+        corral=_installed(context, version) if version is not None else None,
     )
 
 

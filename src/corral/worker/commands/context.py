@@ -1,4 +1,4 @@
-"""What every handler is handed."""
+"""The dependencies of all command handlers."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ class CommandContext:
     bus: Bus
     who: NodeReporting
     epoch: int | None
-    """As the frontend counts our processes; None from a LocalAI frontend, which does not."""
+    """The epoch of this worker process, assigned by the frontend; None with a LocalAI frontend."""
     backends: Backends
     replicas: LocalReplicas
     supervisor: Supervisor
     reporter: Reporter
     models: ModelFiles
     storage: SharedStorage | None
-    """Where the fleet shares files over S3; None where it does not."""
-    tell_room: Callable[[], Awaitable[None]]
-    """Tells frontends what is free now."""
+    """The fleet's shared S3 storage; None if there is none."""
+    report_capacity: Callable[[], Awaitable[None]]
+    """Reports the free capacity to frontends at once."""

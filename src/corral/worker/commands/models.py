@@ -1,4 +1,4 @@
-"""`model.*` and `models.running`."""
+"""Handlers of `model.*` and `models.running`."""
 
 import asyncio
 
@@ -23,32 +23,32 @@ from corral.worker.commands.context import CommandContext
 from corral.worker.processes.localai_grpc import free_model
 
 
-async def running(bench: CommandContext, _message: BusMessage) -> bytes:
-    """From memory and the kernel: no backend is asked, so none can keep us waiting."""
+async def running(context: CommandContext, _message: BusMessage) -> bytes:
+    """From memory and the kernel: does not call backends, so an unresponsive backend cannot delay it."""
     models = [
         RunningModel(
             model_id=view.spec.labels.get("model", ""),
             replica_index=int(view.spec.labels.get("replica", "0")),
             address=f"127.0.0.1:{view.port}" if view.port is not None else None,
         )
-        for view in bench.replicas.live()
+        for view in context.replicas.live()
     ]
-    return encode(ModelsRunningReply(models=models, epoch=bench.epoch))
+    return encode(ModelsRunningReply(models=models, epoch=context.epoch))
 
 
 def running_failed(error: CorralError) -> bytes:
     return encode(ModelsRunningReply(models=[], error=str(error)))
 
 
-async def stop(bench: CommandContext, message: BusMessage) -> bytes:
-    """Exactly one process, and only if it is the one meant: whoever has the key now may be a successor."""
+async def stop(context: CommandContext, message: BusMessage) -> bytes:
+    """Stops one process, only if its address matches: the key may belong to a successor."""
     request = decode(message.data, ModelStopRequest)
     key = ProcessKey(request.process_key)
-    view = bench.supervisor.get(key)
+    view = context.supervisor.get(key)
     if view is None:
         return encode(ModelStopReply(matched=False, freed=False, terminated=True, process_key=key))
     address = f"127.0.0.1:{view.port}" if view.port is not None else ""
-    # Only the port: frontends know the process by the advertised host, we by our own.
+    # Compares only the port: frontends know the process by the advertised host.
     expected_port = request.expected_address.rpartition(":")[2]
     if expected_port and view.port is not None and expected_port != str(view.port):
         mismatch = f"address mismatch: {key} is at {address}, not at {request.expected_address}"
@@ -56,13 +56,13 @@ async def stop(bench: CommandContext, message: BusMessage) -> bytes:
             matched=True, freed=False, terminated=False, process_key=key, address=address, error=mismatch
         )
         return encode(reply)
-    goodbye = _Goodbye()
-    await bench.supervisor.stop(key, reason="a frontend asked for it", before=None if request.force else goodbye.say)
-    # Before the answer: who is told that it is gone looks at once whether something fits into its place.
-    await bench.tell_room()
+    unload = _ModelUnload()
+    await context.supervisor.stop(key, reason="requested by a frontend", before=None if request.force else unload.run)
+    # Before the reply: the frontend uses the freed capacity as soon as it receives the reply.
+    await context.report_capacity()
     return encode(
         ModelStopReply(
-            matched=True, freed=goodbye.freed, terminated=True, process_key=key, address=address, error=goodbye.problem
+            matched=True, freed=unload.freed, terminated=True, process_key=key, address=address, error=unload.problem
         )
     )
 
@@ -71,14 +71,14 @@ def stop_failed(error: CorralError) -> bytes:
     return encode(ModelStopReply(matched=True, freed=False, terminated=False, process_key="", error=str(error)))
 
 
-class _Goodbye:
-    """Asks the backend to unload, and remembers what it said."""
+class _ModelUnload:
+    """Asks the backend to unload its model, and stores the outcome."""
 
     def __init__(self) -> None:
         self.freed = False
         self.problem = ""
 
-    async def say(self, view: ProcessView) -> None:
+    async def run(self, view: ProcessView) -> None:
         try:
             await free_model(view)
         except CorralError as error:
@@ -87,36 +87,36 @@ class _Goodbye:
             self.freed = view.spec.readiness.kind == "grpc"
 
 
-async def unload(bench: CommandContext, message: BusMessage) -> bytes:
-    """Frees every process of the model. The processes stay; that they may not be able to free is no failure."""
+async def unload(context: CommandContext, message: BusMessage) -> bytes:
+    """Asks every process of the model to unload it. The processes continue; it is no failure if they cannot unload."""
     request = decode(message.data, ModelUnloadRequest)
     port = request.address.rpartition(":")[2]
-    wanted = [
+    ready = [
         view
-        for view in bench.supervisor.list()
+        for view in context.supervisor.list()
         if isinstance(view.state, Ready)
         and view.spec.labels.get("model") == request.model_name
         and port in ("", str(view.port))
     ]
-    await asyncio.gather(*(_Goodbye().say(view) for view in wanted))
+    await asyncio.gather(*(_ModelUnload().run(view) for view in ready))
     return encode(DoneReply(success=True))
 
 
-async def delete(bench: CommandContext, message: BusMessage) -> bytes:
+async def delete(context: CommandContext, message: BusMessage) -> bytes:
     request = decode(message.data, ModelDeleteRequest)
-    if request.epoch is not None and request.epoch != bench.epoch:
-        raise Conflict("this deletion was meant for the worker that ran here before; ask again")
-    await bench.models.delete(request.model_name, generation=request.generation)
+    if request.epoch is not None and request.epoch != context.epoch:
+        raise Conflict("the delete was sent to an earlier worker process of this node; try again")
+    await context.models.delete(request.model_name, generation=request.generation)
     return encode(DoneReply(success=True))
 
 
-async def fetch(bench: CommandContext, message: BusMessage) -> bytes:
-    """Weights to this disk, from wherever they are; then which of the model's paths there are."""
+async def fetch(context: CommandContext, message: BusMessage) -> bytes:
+    """Downloads weights to this disk; the reply lists which of the model's paths exist."""
     request = decode(message.data, ModelFetchRequest)
-    topic = ProgressTopic(bench.who.node, request.model, request.op_id)
-    async with publish_progress(topic, bench.bus.publish) as feed:
-        files = await bench.models.fetch(request, listener=feed.show if feed else None)
-    return encode(ModelFetchReply(success=True, files=files, found=await bench.models.find(request.paths)))
+    topic = ProgressTopic(context.who.node, request.model, request.op_id)
+    async with publish_progress(topic, context.bus.publish) as feed:
+        files = await context.models.fetch(request, listener=feed.show if feed else None)
+    return encode(ModelFetchReply(success=True, files=files, found=await context.models.find(request.paths)))
 
 
 def fetch_failed(error: CorralError) -> bytes:

@@ -1,4 +1,4 @@
-"""Corral's own questions about the node: its report, and what a process wrote."""
+"""Handlers of Corral's own node queries: the node report and process logs."""
 
 import asyncio
 
@@ -12,13 +12,13 @@ from corral.worker.processes.logs import log_record
 MOST_LINES = 1000
 
 
-async def report(bench: CommandContext, _message: BusMessage) -> bytes:
-    return encode(bench.reporter.build(bench.who, with_secrets=True))
+async def report(context: CommandContext, _message: BusMessage) -> bytes:
+    return encode(context.reporter.build(context.who, with_secrets=True))
 
 
-async def logs(bench: CommandContext, message: BusMessage) -> bytes:
+async def logs(context: CommandContext, message: BusMessage) -> bytes:
     request = decode(message.data, LogsRequest)
-    log = bench.supervisor.logs.of(ProcessKey(request.process_key))
+    log = context.supervisor.logs.of(ProcessKey(request.process_key))
     lines = await asyncio.to_thread(log.tail, max(1, min(request.lines, MOST_LINES)))
     return encode(LogsReply(lines=[log_record(line) for line in lines]))
 

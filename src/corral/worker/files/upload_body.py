@@ -18,8 +18,8 @@ HASHES_KEPT = 64
 Name = tuple[str, str]
 
 
-class NoRoom(Unavailable):
-    code = "no_room"
+class NoSpace(Unavailable):
+    code = "no_space"
 
 
 class ShortBody(InvalidInput):
@@ -54,7 +54,7 @@ class Receiving:
                     break
                 came += len(piece)
                 if left is not None and came > left:
-                    raise NoRoom(f"no more than {left} bytes may be uploaded to this machine")
+                    raise NoSpace(f"no more than {left} bytes may be uploaded to this machine")
                 if came > limit:
                     raise InvalidInput("the body is longer than it was said to be")
                 self._parts.append(piece)
@@ -67,7 +67,7 @@ class Receiving:
             raise ShortBody(f"nothing arrived for {STALL_S:.0f} s") from None
         finally:
             # Also when the sender vanished: what came is kept, so that it need not come again.
-            with contextlib.suppress(NoRoom):
+            with contextlib.suppress(NoSpace):
                 await self._write()
                 await self._written()
         if expected is not None and came < expected:
@@ -87,7 +87,7 @@ class Receiving:
             return
         try:
             self.size += await asyncio.shield(writing)
-        except NoRoom:
+        except NoSpace:
             self._parts.clear()  # what comes after a gap is of no use
             raise
         finally:
@@ -102,7 +102,7 @@ def _append(file: FileIO, hasher: "hashlib._Hash | None", parts: list[bytes]) ->
         while view:
             view = view[file.write(view) :]
     except OSError as error:
-        raise NoRoom(f"the file cannot be written: {error.strerror}") from error
+        raise NoSpace(f"the file cannot be written: {error.strerror}") from error
     if hasher is not None:
         hasher.update(data)
     return len(data)

@@ -21,7 +21,7 @@ from corral.core.processes.uploads import (
     plan_upload,
 )
 from corral.worker.files.areas import Area, OutsideArea, open_regular
-from corral.worker.files.upload_body import NoRoom, Receiving, RunningHashes
+from corral.worker.files.upload_body import NoSpace, Receiving, RunningHashes
 from corral.worker.named_locks import NamedLocks
 
 FINAL = ".sha256"
@@ -75,7 +75,7 @@ class Uploads:
             if left is not None and plan.offset == 0:  # what is there makes room
                 left += (await asyncio.to_thread(read_stored, area, key)).size or 0
             if left is not None and total > left:
-                raise NoRoom(f"{total} bytes are more than the {left} that may still be uploaded to this machine")
+                raise NoSpace(f"{total} bytes are more than the {left} that may still be uploaded to this machine")
             file = await asyncio.to_thread(_begin, area, key, plan.offset, sha256 if wanted else target, total)
             with file:
                 receiving = Receiving(file, plan.offset, self._hashes.take(name, file, plan.offset))
@@ -95,7 +95,7 @@ def _begin(area: Area, key: str, offset: int, target: str | None, needed: int) -
     with area.parent(key, create=True) as (directory, name):
         room = os.fstatvfs(directory)
         if needed > room.f_bavail * room.f_frsize - DISK_RESERVE_BYTES:
-            raise NoRoom(f"{needed} bytes do not fit on this machine's disk")
+            raise NoSpace(f"{needed} bytes do not fit on this machine's disk")
         if offset == 0:
             drop(area, key)
             if target:
@@ -111,7 +111,7 @@ def _flush(area: Area, key: str, file: FileIO) -> None:
         os.fsync(file.fileno())
     except OSError as error:
         drop(area, key)
-        raise NoRoom(f"the file cannot be written: {error.strerror}; it was removed") from error
+        raise NoSpace(f"the file cannot be written: {error.strerror}; it was removed") from error
 
 
 def _finish(area: Area, key: str, digest: str | None, sha256: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What keeps this machine from taking new work, looked at before every heartbeat."""
+"""Checks, before every heartbeat, for conditions that prevent new work on this node."""
 
 import asyncio
 import errno
@@ -16,7 +16,7 @@ PROBE_FILE = ".write-probe"
 
 
 class Conditions:
-    """Blocking work happens in a thread: a disk that hangs must not stop heartbeats' neighbours."""
+    """Blocking work runs in a thread, so that a hanging disk does not block the event loop."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Conditions:
     def _read_disk(self) -> list[Condition]:
         try:
             if self._disk.read(self._data_dir / IDENTITY_FILE) is None:
-                return [_data_directory(f"{self._data_dir} was removed or replaced while the worker runs")]
+                return [_data_directory(f"{self._data_dir} was removed or replaced while the worker was running")]
             self._probe()
         except OSError as error:
             return [_data_directory(f"{self._data_dir} cannot be read: {error.strerror}")]
@@ -60,15 +60,14 @@ class Conditions:
         return [
             Condition(
                 kind=ConditionKind.DISK_PRESSURE,
-                reason=f"its disk has {format_bytes(free)} free, less than the {format_bytes(self._headroom_bytes)}"
-                " it should keep",
-                remedy="Delete backends or models that are not needed, or free space on"
-                f" the file system of {self._data_dir}.",
+                reason=f"its disk has {format_bytes(free)} free, less than the required headroom of"
+                f" {format_bytes(self._headroom_bytes)}",
+                remedy=f"Delete unused backends or models, or free space on the file system of {self._data_dir}.",
             )
         ]
 
     def _probe(self) -> None:
-        """Once in a while, by writing: a read-only or full file system looks like any other until then."""
+        """Writes a file from time to time, to detect a read-only or full file system."""
         now_s = self._clock.monotonic_s()
         if now_s < self._probe_s and self._unwritable is None:
             return

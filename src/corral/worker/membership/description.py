@@ -1,4 +1,4 @@
-"""What this worker tells of its machine when it registers and beats."""
+"""Describes the machine in registrations and heartbeats."""
 
 import asyncio
 from collections.abc import Sequence
@@ -50,13 +50,13 @@ class Machine:
         )
 
     async def read_again(self) -> "Machine":
-        """With what is free now. What the machine is made of was settled at the start, with its capability."""
+        """Updates the free memory and disk space. The hardware and its capability are read only once."""
         now = await asyncio.to_thread(read_hardware, self.roots)
         same_gpus = [gpu.name for gpu in now.gpus] == [gpu.name for gpu in self.hardware.gpus]
         gpus = now.gpus if same_gpus else self.hardware.gpus
         return replace(self, hardware=replace(self.hardware, gpus=gpus, memory=now.memory, disk=now.disk))
 
-    async def read_beat(self, instance: str, conditions: Sequence[Condition], sent_at_ms: int) -> HeartbeatRequest:
+    async def read_heartbeat(self, instance: str, conditions: Sequence[Condition], sent_at_ms: int) -> HeartbeatRequest:
         usage = await asyncio.to_thread(read_usage, self.roots, self.hardware)
         return HeartbeatRequest(
             available_vram=usage.vram_free_bytes,
@@ -76,19 +76,19 @@ class Machine:
         )
 
 
-async def read_machine(settings: WorkerSettings, world: WorkerPorts) -> Machine:
+async def read_machine(settings: WorkerSettings, ports: WorkerPorts) -> Machine:
     models = settings.data_dir / "models"
     try:
-        world.disk.make_directory(models, private=False)
+        ports.disk.make_directory(models, private=False)
     except OSError as error:
-        raise Unavailable(f"cannot make {models}: {error.strerror}. Choose another --data-dir.") from error
-    roots = world.hardware(models)
+        raise Unavailable(f"cannot create {models}: {error.strerror}. Choose another --data-dir.") from error
+    roots = ports.hardware(models)
     hardware = await asyncio.to_thread(read_hardware, roots)
-    environment = dict(world.environment)
+    environment = dict(ports.environment)
     if settings.capability:
         environment["LOCALAI_FORCE_META_BACKEND_CAPABILITY"] = settings.capability
     facts = await asyncio.to_thread(read_capability_facts, roots, hardware, environment)
-    isolation = await asyncio.to_thread(world.find_isolation, settings.backend_isolation, settings.data_dir)
+    isolation = await asyncio.to_thread(ports.find_isolation, settings.backend_isolation, settings.data_dir)
     if isolation.level != "none" and (problem := await asyncio.to_thread(ensure_uvm, roots.root, roots.tool_path)):
         hardware = replace(hardware, problems=(*hardware.problems, problem))
     return Machine(roots, hardware, pick_capability(facts), isolation)

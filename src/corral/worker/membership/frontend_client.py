@@ -1,4 +1,4 @@
-"""Calls a frontend's node API, Corral's or LocalAI's."""
+"""Client of the node API of Corral and LocalAI frontends."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -28,11 +28,11 @@ from corral.core.errors import (
 from corral.system.http_call import HttpAnswer, HttpCall, NoAnswer, NoConnection
 
 CALL_WITHIN_S = 10.0
-TOLD_MOST = 2000
+MESSAGE_MOST = 2000
 
 
 class FrontendBusy(Unavailable):
-    """A frontend is there and says that it cannot: mostly because its store is away."""
+    """A frontend answered that it is unavailable, usually because it cannot reach its store."""
 
 
 class _NodeModel(msgspec.Struct, frozen=True):
@@ -43,42 +43,42 @@ _decode_models = msgspec.json.Decoder(list[_NodeModel] | None).decode
 
 
 class FrontendClient:
-    """Knows every frontend. All calls are idempotent, so one that fails on the way is simply made to the next."""
+    """Knows all frontends. All calls are idempotent, so a failed call is repeated with the next frontend."""
 
     def __init__(self, url: str, call: HttpCall) -> None:
         self._call_once = call
-        self._given = url
+        self._configured = url
         self._urls = [url]
 
     def learn(self, urls: Sequence[str]) -> None:
-        """The one given by a person stays in the list for ever: the others are what it told us."""
+        """Sets the other frontends. The configured one always stays in the list."""
         current = self._urls[0]
-        self._urls = list(dict.fromkeys([current, self._given, *urls]))
+        self._urls = list(dict.fromkeys([current, self._configured, *urls]))
 
     async def register(self, request: RegisterRequest, *, bearer: str) -> RegisterReply:
         response = await self._post("/api/node/register", msgspec.json.encode(request), bearer)
         try:
             return decode_register_reply(response.body)
         except InvalidInput as error:
-            raise Unavailable(f"{self._urls[0]} does not answer like a frontend ({error}); check --join") from None
+            raise Unavailable(f"{self._urls[0]} is not a frontend ({error}); check --join") from None
 
-    async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> HeartbeatReply:
-        response = await self._post(f"/api/node/{node_id}/heartbeat", msgspec.json.encode(beat), bearer)
+    async def heartbeat(self, node_id: str, request: HeartbeatRequest, *, bearer: str) -> HeartbeatReply:
+        response = await self._post(f"/api/node/{node_id}/heartbeat", msgspec.json.encode(request), bearer)
         try:
             return decode_heartbeat_reply(response.body)
-        except InvalidInput:  # it arrived, which is what counts; LocalAI's answers may be anything
+        except InvalidInput:  # delivered; LocalAI does not specify the reply
             return HeartbeatReply()
 
     async def drain(self, node_id: str, *, bearer: str, instance: str) -> None:
         await self._post(f"/api/node/{node_id}/drain", b"", bearer, instance)
 
     async def count_in_flight(self, node_id: str, *, bearer: str, instance: str) -> int:
-        """Requests that run on this node's replicas, as the frontend counts them."""
+        """The number of requests in progress on this node's replicas, according to the frontend."""
         response = await self._send("GET", f"/api/node/{node_id}/models", b"", bearer, instance)
         try:
             return sum(model.in_flight for model in read_message(response.body, _decode_models) or ())
         except InvalidInput as error:
-            raise Unavailable(f"{self._urls[0]} does not tell this node's models ({error})") from None
+            raise Unavailable(f"{self._urls[0]} returned an invalid list of this node's models ({error})") from None
 
     async def deregister(self, node_id: str, *, bearer: str, instance: str) -> None:
         await self._post(f"/api/node/{node_id}/deregister", b"", bearer, instance)
@@ -98,17 +98,19 @@ class FrontendClient:
                 failures.append(error)
                 continue
             if url != self._urls[0]:
-                # Who answered is asked first from now on.
+                # Use the frontend that answered first from now on.
                 self._urls.sort(key=lambda other: other != url)
             return response
         raise next((failure for failure in failures if isinstance(failure, FrontendBusy)), failures[0])
 
     async def _send_to(self, method: str, url: str, body: bytes, headers: Mapping[str, str]) -> HttpAnswer:
         try:
-            # Through no proxy: a fleet's own traffic stays on its own network.
+            # Without a proxy: traffic within the fleet stays on its own network.
             response = await self._call_once(method, url, body=body, headers=headers, within_s=CALL_WITHIN_S)
         except NoConnection as error:
-            raise Unavailable(f"cannot reach the frontend {_origin(url)}: {error}") from error
+            raise Unavailable(
+                f"cannot reach the frontend {_origin(url)}: {error}. Check that it runs and that --join is right"
+            ) from error
         except NoAnswer as error:
             raise OutcomeUnknown(f"no answer from {_origin(url)}: {error}") from error
         if response.status >= 300:
@@ -124,28 +126,28 @@ def _error(url: str, response: HttpAnswer) -> CorralError:
     message = _message(response)
     match response.status:
         case 400 | 413 | 422:
-            return InvalidInput(f"the frontend did not accept this: {message}")
+            return InvalidInput(f"the frontend rejected the request: {message}")
         case 401 | 403:
             return Unauthenticated(message)
         case 404:
             return NotFound(message)
         case 409:
             return Fenced(message) if url.endswith("/heartbeat") else Conflict(message)
-        case 503 if _told(response) is not None:
+        case 503 if _error_message(response) is not None:
             return FrontendBusy(f"the frontend answered 503: {message}")
         case status:
             return Unavailable(f"the frontend answered {status}: {message}")
 
 
 def _message(response: HttpAnswer) -> str:
-    return _told(response) or response.body.decode(errors="replace")[:200] or _phrase(response.status)
+    return _error_message(response) or response.body.decode(errors="replace")[:200] or _phrase(response.status)
 
 
-def _told(response: HttpAnswer) -> str | None:
-    """A frontend's own words; None when whoever answered does not speak as one, such as a proxy."""
+def _error_message(response: HttpAnswer) -> str | None:
+    """The frontend's error message; None if the response is not from a frontend, but from a proxy, for example."""
     try:
         error = read_message(response.body, msgspec.json.decode)["error"]
-        return str(error["message"] if isinstance(error, dict) else error)[:TOLD_MOST]
+        return str(error["message"] if isinstance(error, dict) else error)[:MESSAGE_MOST]
     except (InvalidInput, KeyError, TypeError):
         return None
 

@@ -1,4 +1,4 @@
-"""When this worker beats: at its pace, and at once when it has room that it had not before."""
+"""Schedules heartbeats: periodically, and at once when capacity becomes free."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,33 +6,33 @@ from contextlib import contextmanager
 
 from corral.system.loops import wait_or_timeout
 
-TOLD_WITHIN_S = 2.0
+SENT_WITHIN_S = 2.0
 
 
-class Beats:
+class HeartbeatTrigger:
     def __init__(self) -> None:
         self._due = asyncio.Event()
         self._next = asyncio.Event()
 
     async def wait(self, *, within_s: float) -> None:
-        """Until the next one is due."""
+        """Waits until the next heartbeat is due."""
         await wait_or_timeout(self._due, within_s=within_s)
 
     @contextmanager
-    def beating(self) -> Iterator[None]:
-        """One beat, its figures read within."""
-        begun, self._next = self._next, asyncio.Event()
+    def sending(self) -> Iterator[None]:
+        """Encloses one heartbeat, including the reading of its values."""
+        current, self._next = self._next, asyncio.Event()
         try:
             yield
         finally:
-            begun.set()
+            current.set()
 
-    async def tell_now(self) -> None:
-        """Returns when a beat that began since is over, whatever came of it, or it takes too long."""
+    async def send_now(self) -> None:
+        """Returns when a heartbeat that started after the call has finished or failed, or after a time-out."""
         following = self._next
         self._due.set()
         try:
-            async with asyncio.timeout(TOLD_WITHIN_S):
+            async with asyncio.timeout(SENT_WITHIN_S):
                 await following.wait()
         except TimeoutError:
-            pass  # the next one at its usual time tells the same
+            pass  # the next regular heartbeat reports the same

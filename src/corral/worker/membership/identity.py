@@ -1,4 +1,4 @@
-"""Who this machine is: a secret of its own, kept in the data directory, and where it belongs."""
+"""The node's identity in the data directory: its secret, its name and its frontend."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,10 +13,10 @@ from corral.system import Disk, Ids
 class Identity:
     node_key: str = field(repr=False)
     join: str | None = None
-    """The frontend joined last, so that a restart needs no flags."""
+    """The frontend of the last join, so that a restart needs no flags."""
     name: str | None = None
     token: str | None = field(default=None, repr=False)
-    """Kept so that a machine that was removed can ask to come back without a person at its keyboard."""
+    """The join token, with which a removed node can register again without manual steps on it."""
 
 
 IDENTITY_FILE = "identity.json"
@@ -30,10 +30,10 @@ def read_identity(data_dir: Path, *, ids: Ids, disk: Disk) -> Identity:
         if kept is not None:
             return _decode(kept)
     except OSError as error:
-        raise Unavailable(f"cannot read {path}: {error.strerror}") from error
+        raise Unavailable(f"cannot read {path}: {error.strerror}. Check its permissions and the disk.") from error
     except msgspec.DecodeError as error:
         raise Unavailable(
-            f"{path} is damaged ({error}). Delete it to join as a new machine; it then has to be approved again."
+            f"{path} is damaged ({error}). Delete it to join as a new node, which has to be approved again."
         ) from None
     identity = Identity(ids.token())
     write_identity(data_dir, identity, disk)
@@ -44,7 +44,9 @@ def write_identity(data_dir: Path, identity: Identity, disk: Disk) -> None:
     try:
         disk.write(data_dir / IDENTITY_FILE, msgspec.json.encode(identity))
     except OSError as error:
-        raise Unavailable(f"cannot write to {data_dir}: {error.strerror}") from error
+        raise Unavailable(
+            f"cannot write to {data_dir}: {error.strerror}. Check its permissions and the disk."
+        ) from error
 
 
 def settle_identity(
@@ -57,7 +59,7 @@ def settle_identity(
     host_name: str,
     disk: Disk,
 ) -> Identity:
-    """What is given now goes before what was given last time; the outcome is what next time starts from."""
+    """Merges the settings with those of the last start, which they override, and saves the result."""
     settled = replace(
         identity,
         join=join or identity.join,
@@ -66,8 +68,8 @@ def settle_identity(
     )
     if settled.join is None:
         raise InvalidSetting(
-            "--join: tell which frontend to join, for example --join http://10.0.0.2:8080;"
-            " `corral join-command` on that machine prints the whole command"
+            "--join: set the frontend to join, for example --join http://10.0.0.2:8080;"
+            " `corral join-command` on the frontend's machine prints the complete command"
         )
     if settled != identity:
         write_identity(data_dir, settled, disk)

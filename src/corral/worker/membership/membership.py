@@ -1,80 +1,51 @@
-"""Belonging to a fleet: registering, waiting for approval, renewing the bus credential, beating, leaving."""
+"""The worker's membership in a fleet: registration, approval, credential renewal, heartbeats, leaving."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
 from corral.bus.client import Credentials
 from corral.bus.credentials import KeyPair, make_key, read_expiry_s, read_key
-from corral.bus.node_api import (
-    GrantedLeases,
-    HeartbeatReply,
-    HeartbeatRequest,
-    RegisterExtras,
-    RegisterReply,
-    RegisterRequest,
-)
+from corral.bus.node_api import GrantedLeases, RegisterExtras, RegisterReply, RegisterRequest
 from corral.core.errors import Conflict, CorralError, InvalidInput, Unauthenticated
+from corral.core.nodes.node import NodeStatus
 from corral.settings.roles import WorkerSettings
 from corral.system import Clock, Ids
 from corral.worker.membership.conditions import Conditions
 from corral.worker.membership.description import Machine
-from corral.worker.membership.frontend_client import FrontendBusy
+from corral.worker.membership.frontend_client import FrontendBusy, FrontendClient
+from corral.worker.membership.process_leases import ProcessLeaseEnforcer
 
 log = structlog.get_logger()
 
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 15.0
 PENDING_POLL_S = 2.0
-# A machine that was wiped comes back under the name of the one it was; that one counts as there for half a minute.
+# A reinstalled machine registers under its previous name, which stays reserved for half a minute.
 NAME_TAKEN_FOR_S = 75.0
 RENEW_AT = 0.75
-GOODBYE_WITHIN_S = 5.0
+LEAVE_STEP_WITHIN_S = 5.0
 DRAIN_POLL_S = 1.0
 RENEW_RETRY_S = 5.0
-
-
-class Frontend(Protocol):
-    def learn(self, urls: Sequence[str]) -> None: ...
-
-    async def register(self, request: RegisterRequest, *, bearer: str) -> RegisterReply: ...
-
-    async def heartbeat(self, node_id: str, beat: HeartbeatRequest, *, bearer: str) -> HeartbeatReply: ...
-
-    async def drain(self, node_id: str, *, bearer: str, instance: str) -> None: ...
-
-    async def count_in_flight(self, node_id: str, *, bearer: str, instance: str) -> int: ...
-
-    async def deregister(self, node_id: str, *, bearer: str, instance: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
     backends: str
-    """Where backend processes listen: `host:port` of the first."""
+    """`host:port` of the first backend process."""
     http: str
-
-
-class Grants(Protocol):
-    """Where it goes what a frontend says about the processes of this machine."""
-
-    def now_s(self) -> float: ...
-
-    async def grant(self, lengths_s: Mapping[str, float], revoked: Mapping[str, int], *, asked_s: float) -> None: ...
-
-    async def prolong(self, *, asked_s: float) -> None: ...
 
 
 @dataclass(slots=True)
 class Member:
-    """What the last registration gave us."""
+    """The result of the last registration."""
 
     node_id: str
     epoch: int
     status: str
+    is_pending: bool
+    """Whether an administrator has to approve the node first."""
     bus_url: str | None
     bus_anonymous: bool
     heartbeat_interval_s: float | None
@@ -89,7 +60,7 @@ class Membership:
     def __init__(
         self,
         settings: WorkerSettings,
-        frontend: Frontend,
+        frontend: FrontendClient,
         machine: Machine,
         addresses: Addresses,
         *,
@@ -98,11 +69,11 @@ class Membership:
         token: str | None,
         clock: Clock,
         ids: Ids,
-        grants: Grants,
+        leases: ProcessLeaseEnforcer,
         conditions: Conditions,
     ) -> None:
         self._settings = settings
-        self._grants, self._conditions = grants, conditions
+        self._leases, self._conditions = leases, conditions
         self._frontend = frontend
         self._machine = machine
         self._addresses = addresses
@@ -118,19 +89,20 @@ class Membership:
 
     @property
     def member(self) -> Member:
-        assert self._member is not None, "joined before anything asks"
+        assert self._member is not None, "join() has returned"
         return self._member
 
     def credentials(self) -> Credentials | None:
         return self.member.credentials
 
     async def join(self) -> Member:
-        """Register, as often as it takes, until this machine may work. Raises what only a person can mend."""
-        # A key of its own for every identity: the one of a machine that was removed is void for good.
+        """Registers, with retries, until this node is approved. Raises errors that a retry cannot fix."""
+        # A new key for every identity: the key of a removed node stays revoked.
         self._bus_key = make_key("user", self._ids.seed())
         began_s = self._clock.monotonic_s()
         failures, announced = 0, ""
         while True:
+            is_pending = False
             try:
                 member = await self._register()
             except (Unauthenticated, InvalidInput):
@@ -142,38 +114,34 @@ class Membership:
             except CorralError as error:
                 problem = str(error)
             else:
-                if member.status != "pending":
+                if not member.is_pending:
                     return member
-                failures, problem = 0, member.waiting_for
+                failures, problem, is_pending = 0, member.waiting_for, True
             self.waiting_for = problem
             if problem != announced:
                 announced = problem
                 log.warning("worker.waiting", name=self._name, waiting_for=problem)
-            await asyncio.sleep(
-                self._wait_s(failures, pending=failures == 0 and problem.startswith("an administrator"))
-            )
+            await asyncio.sleep(PENDING_POLL_S if is_pending else self._retry_delay_s(failures))
             failures += 1
 
-    def _wait_s(self, failures: int, *, pending: bool) -> float:
-        if pending:
-            return PENDING_POLL_S
+    def _retry_delay_s(self, failures: int) -> float:
         longest = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(failures, 10))
         return longest * (0.5 + 0.5 * self._ids.draw())
 
     async def _register(self) -> Member:
         token = self._token
         request = self._request(token, await self._machine.read_again())
-        asked_s = self._grants.now_s()
+        asked_s = self._leases.now_s()
         try:
             reply = await self._frontend.register(request, bearer=self._node_key)
         except Unauthenticated:
-            # Not known there: a first visit, a machine that was removed, or a LocalAI frontend.
+            # The node key is unknown: a new node, a removed node, or a LocalAI frontend.
             if token is None:
                 raise
             reply = await self._frontend.register(request, bearer=token)
         if reply.corral is not None:
             self._frontend.learn(reply.corral.frontends)
-            await self._take(reply.corral.grant, asked_s)
+            await self._apply(reply.corral.grant, asked_s)
         self._member = self._read(reply, token)
         return self._member
 
@@ -210,12 +178,13 @@ class Membership:
         corral = reply.corral
         key = self._bus_key
         if reply.nats_user_seed:
-            key = read_key("user", reply.nats_user_seed, setting="the frontend's answer")
+            key = read_key("user", reply.nats_user_seed, setting="the frontend's reply")
         ttl_s = corral.credential_ttl_s if corral else self._remaining_s(reply.nats_jwt)
         return Member(
             node_id=reply.id,
             epoch=corral.epoch if corral else 1,
             status=reply.status,
+            is_pending=reply.status == NodeStatus.PENDING,
             bus_url=corral.bus_url if corral else None,
             bus_anonymous=corral.bus_anonymous if corral else reply.nats_jwt is None,
             heartbeat_interval_s=corral.heartbeat_interval_s if corral else None,
@@ -232,59 +201,59 @@ class Membership:
         return max(1.0, expires_s - self._clock.now_ms() / 1000) if expires_s else None
 
     async def renew(self) -> None:
-        """A new credential for the same process."""
+        """Gets a new bus credential for this worker process."""
         member = await self._register()
         log.info("worker.credential_renewed", node=member.node_id)
 
-    async def beat(self) -> None:
-        """One heartbeat. Raises NotFound when nobody knows us any more, Fenced when a newer process has our name."""
+    async def heartbeat(self) -> None:
+        """Sends one heartbeat. Raises NotFound if the node was removed, Fenced if a newer process has its identity."""
         conditions = await self._conditions.read()
-        beat = await self._machine.read_beat(self.instance, conditions, self._clock.now_ms())
-        asked_s = self._grants.now_s()
+        request = await self._machine.read_heartbeat(self.instance, conditions, self._clock.now_ms())
+        asked_s = self._leases.now_s()
         try:
-            reply = await self._frontend.heartbeat(self.member.node_id, beat, bearer=self.member.bearer)
+            reply = await self._frontend.heartbeat(self.member.node_id, request, bearer=self.member.bearer)
         except FrontendBusy:
-            await self._grants.prolong(asked_s=asked_s)
+            await self._leases.prolong(asked_s=asked_s)
             raise
-        await self._take(reply.corral, asked_s)
+        await self._apply(reply.corral, asked_s)
 
-    async def ask_once(self) -> None:
-        """Whether a frontend still counts on us. Not while we are about to register, which asks by itself."""
+    async def heartbeat_if_joined(self) -> None:
+        """Renews the leases with a heartbeat. Does nothing before the first registration, which renews them, too."""
         if self._member is not None:
-            await self.beat()
+            await self.heartbeat()
 
-    async def _take(self, grant: GrantedLeases | None, asked_s: float) -> None:
+    async def _apply(self, grant: GrantedLeases | None, asked_s: float) -> None:
         if grant is not None:
-            await self._grants.grant(grant.leases_s, grant.revoked, asked_s=asked_s)
+            await self._leases.grant(grant.leases_s, grant.revoked, asked_s=asked_s)
 
     async def leave(self, *, backends_stay: bool) -> None:
-        """Say good-bye, so that nobody waits for us. Best effort and bounded: the stop goes on whatever happens.
+        """Drains and deregisters the node. Best effort and bounded: the worker stops in any case.
 
-        Requests go to the backends, not through us: where those stay for the next worker nothing is cut off, and the
-        sooner that one comes the better."""
+        Requests go directly to the backends. If these keep running for the next worker, no request is interrupted and
+        there is no need to wait for requests."""
         if self._member is None:
             return
         member = self.member
         try:
-            async with asyncio.timeout(GOODBYE_WITHIN_S):
+            async with asyncio.timeout(LEAVE_STEP_WITHIN_S):
                 await self._frontend.drain(member.node_id, bearer=member.bearer, instance=self.instance)
             if not (backends_stay and member.speaks_corral):
                 await self._wait_for_requests(member)
-            async with asyncio.timeout(GOODBYE_WITHIN_S):
+            async with asyncio.timeout(LEAVE_STEP_WITHIN_S):
                 await self._frontend.deregister(member.node_id, bearer=member.bearer, instance=self.instance)
         except (CorralError, TimeoutError) as error:
-            log.warning("worker.left_without_goodbye", error=str(error) or type(error).__name__)
+            log.warning("worker.deregistration_failed", error=str(error) or type(error).__name__)
 
     async def _wait_for_requests(self, member: Member) -> None:
-        """Until the frontend counts no request on this machine any more, or the time for that is over."""
+        """Waits until the frontend counts no requests on this node, or the drain times out."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout_s):
                 while True:
-                    busy = await self._frontend.count_in_flight(
+                    in_flight = await self._frontend.count_in_flight(
                         member.node_id, bearer=member.bearer, instance=self.instance
                     )
-                    if not busy:
+                    if not in_flight:
                         return
                     await asyncio.sleep(DRAIN_POLL_S)
         except TimeoutError:
-            log.warning("worker.drain_cut_short", after_s=self._settings.drain_timeout_s)
+            log.warning("worker.drain_timed_out", after_s=self._settings.drain_timeout_s)

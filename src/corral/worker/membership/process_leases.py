@@ -1,4 +1,4 @@
-"""Ends what was given to another machine: told so by a frontend, or by our own clock while none is heard."""
+"""Stops processes whose lease was revoked by a frontend, or has expired while no frontend was reachable."""
 
 import asyncio
 import contextlib
@@ -19,8 +19,8 @@ from corral.worker.processes.supervisor import Supervisor
 log = structlog.get_logger()
 
 LOOK_EVERY_S = 1.0
-"""A machine that slept has a clock of its own idea; so we look, rather than sleep until the end of a lease."""
-ASK_WITHIN_S = 5.0
+"""Leases are polled: a timer set to the end of a lease is wrong after the machine was suspended."""
+RENEW_WITHIN_S = 5.0
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -31,21 +31,21 @@ class _Saved(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Saved).decode
 
 
-class ProcessLeaseKeeper:
+class ProcessLeaseEnforcer:
     def __init__(self, path: Path, supervisor: Supervisor, *, disk: Disk, clock: Clock) -> None:
         self._path, self._supervisor, self._disk, self._clock = path, supervisor, disk, clock
         self._boot_id = read_boot_id()
         self._leases = self._read()
         self._writing = asyncio.Lock()
         self._revoked: dict[ProcessKey, int] = {}
-        self._news = asyncio.Event()
-        self._news.set()
+        self._changed = asyncio.Event()
+        self._changed.set()
 
     def now_s(self) -> float:
         return self._clock.since_boot_s()
 
     async def grant(self, lengths_s: Mapping[str, float], revoked: Mapping[str, int], *, asked_s: float) -> None:
-        """On disk as well: a worker that was killed while it was cut off must not begin to count anew."""
+        """Also written to disk: a restarted worker must not restart the leases while it is disconnected."""
         granted = ProcessLeases(
             asked_s=asked_s, lengths_s={ProcessKey(key): length for key, length in lengths_s.items()}
         )
@@ -54,24 +54,24 @@ class ProcessLeaseKeeper:
             await self._write()
         if revoked:
             self._revoked |= {ProcessKey(key): up_to for key, up_to in revoked.items()}
-        self._news.set()
+        self._changed.set()
 
     async def prolong(self, *, asked_s: float) -> None:
-        """A frontend is there, but its store is away: who cannot write can give nothing to others."""
+        """A frontend without its store answered: it cannot reassign processes, so the leases are extended."""
         if self._leases.lengths_s and asked_s > self._leases.asked_s:
             self._leases = replace(self._leases, asked_s=asked_s)
             await self._write()
 
-    async def enforce(self, ask: Callable[[], Awaitable[None]]) -> None:
-        """For ever. `ask` tries to reach a frontend once more, whose answer comes in through `grant`: a machine that
-        only slept learns what has really been given away, and keeps the rest."""
+    async def enforce(self, renew: Callable[[], Awaitable[None]]) -> None:
+        """Runs without end. Before it stops processes with expired leases, `renew` contacts a frontend, which renews
+        through `grant`: a machine that was only suspended then keeps the processes that were not revoked."""
         while True:
-            await self._news.wait()
+            await self._changed.wait()
             if not self._leases.lengths_s:
-                self._news.clear()
+                self._changed.clear()
             await self._end_revoked()
             if self._leases.lapsed(self.now_s()):
-                await _try(ask)
+                await _try(renew)
                 await self._end_lapsed()
             if self._leases.lengths_s:
                 await asyncio.sleep(LOOK_EVERY_S)
@@ -84,13 +84,13 @@ class ProcessLeaseKeeper:
                 for view in self._supervisor.list()
                 if view.key in revoked and was_revoked(generation=view.spec.generation, up_to=revoked[view.key])
             ],
-            reason="it has been given to another machine",
+            reason="its lease was revoked: another node runs it",
         )
 
     async def _end_lapsed(self) -> None:
         lapsed = self._leases.lapsed(self.now_s())
         if lapsed:
-            await self._end(lapsed, reason="no frontend was heard for so long that another machine may run it by now")
+            await self._end(lapsed, reason="its lease expired without contact to a frontend: another node may run it")
             self._leases = self._leases.without(lapsed)
             await self._write()
 
@@ -98,7 +98,7 @@ class ProcessLeaseKeeper:
         ending = [key for key in keys if self._supervisor.get(key) is not None]
         if not ending:
             return
-        log.warning("worker.processes_given_up", processes=ending, reason=reason)
+        log.warning("worker.leases_ended", processes=ending, reason=reason)
         results = await asyncio.gather(
             *(self._supervisor.stop(key, reason=reason) for key in ending), return_exceptions=True
         )
@@ -114,7 +114,7 @@ class ProcessLeaseKeeper:
         return saved.leases if saved.boot_id == self._boot_id else ProcessLeases()
 
     async def _write(self) -> None:
-        """One after the other: a heartbeat and a question of ours may be answered at the same time."""
+        """Serialized: a heartbeat and a renewal may finish at the same time."""
         async with self._writing:
             content = msgspec.json.encode(_Saved(self._boot_id, self._leases))
             try:
@@ -123,7 +123,7 @@ class ProcessLeaseKeeper:
                 log.warning("worker.leases_not_written", error=str(error))
 
 
-async def _try(ask: Callable[[], Awaitable[None]]) -> None:
+async def _try(renew: Callable[[], Awaitable[None]]) -> None:
     with contextlib.suppress(CorralError, TimeoutError):
-        async with asyncio.timeout(ASK_WITHIN_S):
-            await ask()
+        async with asyncio.timeout(RENEW_WITHIN_S):
+            await renew()

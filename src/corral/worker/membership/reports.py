@@ -1,4 +1,4 @@
-"""The whole truth about this node, told on connect, on change and with every heartbeat."""
+"""Publishes the complete state of this node on connect, on change and with every heartbeat."""
 
 import asyncio
 import contextlib
@@ -12,6 +12,7 @@ from corral.bus.client import Bus
 from corral.bus.messages import NodeReport, ReportedProcess, encode
 from corral.bus.subjects import REPORT, node_subject
 from corral.core.errors import CorralError
+from corral.core.nodes.observed import ProcessStatus
 from corral.core.processes.process import (
     BackingOff,
     Failed,
@@ -30,12 +31,12 @@ log = structlog.get_logger()
 
 REASON_MOST = 4000
 SETTLE_S = 0.05
-"""Several things change together; one report tells them all."""
+"""Merges changes that happen together into one report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReporting:
-    """Who reports: settled anew at each join."""
+    """The identity of the reporting worker, set at each join."""
 
     node: str
     instance: str
@@ -46,14 +47,14 @@ class NodeReporting:
 
 
 class Reporter:
-    def __init__(self, backends: Backends, supervisor: Supervisor, news: asyncio.Event) -> None:
-        """`news` is set by whoever changes something."""
-        self._backends, self._supervisor, self._news = backends, supervisor, news
+    def __init__(self, backends: Backends, supervisor: Supervisor, changed: asyncio.Event) -> None:
+        """`changed` is set with every change of the state."""
+        self._backends, self._supervisor, self._changed = backends, supervisor, changed
         self._usage: Mapping[ProcessKey, TreeUsage] = {}
         self._sequence = 0
 
     def build(self, who: NodeReporting, *, with_secrets: bool) -> NodeReport:
-        """From memory. Secrets only for whoever asked, never for all who listen."""
+        """From memory. Secrets are included only in replies, never in published reports."""
         self._sequence += 1
         processes = [self._process(view, who, with_secrets) for view in self._supervisor.list()]
         return NodeReport(
@@ -74,26 +75,26 @@ class Reporter:
     async def publish(self, bus: Bus, who: NodeReporting) -> None:
         try:
             await bus.publish(node_subject(who.node, REPORT), encode(self.build(who, with_secrets=False)))
-        except CorralError as error:  # the next heartbeat brings another, and whoever must know asks
+        except CorralError as error:  # the next report contains the same; frontends can also request one
             log.debug("report.lost", error=str(error))
 
     async def publish_always(self, bus: Bus, who: NodeReporting, *, every_s: float) -> None:
-        """On connect, on change, and at least every `every_s`: with every message of an hour lost, the next one
-        tells it all."""
-        self._news.set()  # the first one tells that we are connected
+        """Publishes on connect, on change, and at least every `every_s`. Each report is complete, so lost ones do not
+        matter."""
+        self._changed.set()  # the first report announces the connection
 
-        async def again() -> None:
-            self._news.set()
+        async def report_again() -> None:
+            self._changed.set()
 
-        bus.on_reconnect(again)
+        bus.on_reconnect(report_again)
         loop = asyncio.get_running_loop()
         sampled_s = loop.time()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(every_s):
-                    await self._news.wait()
+                    await self._changed.wait()
             await asyncio.sleep(SETTLE_S)
-            self._news.clear()
+            self._changed.clear()
             if loop.time() - sampled_s >= every_s:
                 sampled_s = loop.time()
                 await self.sample()
@@ -126,19 +127,19 @@ class Reporter:
         )
 
 
-def _state(view: ProcessView) -> tuple[str, str]:
+def _state(view: ProcessView) -> tuple[ProcessStatus, str]:
     match view.state:
         case ProcessStarting():
-            return "starting", ""
+            return ProcessStatus.STARTING, ""
         case Ready():
-            return "ready", ""
+            return ProcessStatus.READY, ""
         case BackingOff(last=last, delay_s=delay_s):
-            return "backing_off", f"{last.describe()}; started again within {delay_s:.1f} s"
+            return ProcessStatus.BACKING_OFF, f"{last.describe()}; restarts within {delay_s:.1f} s"
         case Stopping(reason=reason):
-            return "stopping", reason
+            return ProcessStatus.STOPPING, reason
         case ProcessStopped(reason=reason):
-            return "stopped", reason
+            return ProcessStatus.STOPPED, reason
         case Failed(reason=reason):
-            return "failed", reason
+            return ProcessStatus.FAILED, reason
         case state:
             assert_never(state)

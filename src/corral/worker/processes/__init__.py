@@ -1,1 +1,1 @@
-"""Runs backends: starts them, keeps them, takes them over after a restart of the worker, and ends them for good."""
+"""Runs backend processes: starts, supervises, adopts after a restart of the worker, and stops them."""

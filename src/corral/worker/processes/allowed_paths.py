@@ -1,5 +1,5 @@
-"""What a backend may reach on this machine: the system's programs and libraries, its own version, its model's files,
-its home, and the devices that compute. Nothing else, so nothing has to be listed that is secret."""
+"""The paths that a backend may access: system programs and libraries, its own version, its model files, its home and
+the GPU devices. This is an allowlist, so secrets need not be listed."""
 
 import glob
 import itertools
@@ -16,7 +16,7 @@ _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
     *("/run/opengl-driver", "/proc", "/sys"),
 )
-# Of /etc only what libraries look for: configuration of other programs may hold secrets.
+# In /etc only files that libraries read: configuration of other programs may contain secrets.
 _ETC = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "hosts", "hostname", "host.conf", "gai.conf"),
     *("resolv.conf", "nsswitch.conf", "services", "protocols", "networks", "localtime", "timezone", "os-release"),
@@ -32,31 +32,31 @@ _GPU_DEVICES = (
 )
 _CUDA_DEVICES = ("nvidia*", "nvmap", "dxg")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
-# Variables by which an administrator tells libraries where things are; what they name may be read.
-_TELLING = (
+# Variables with paths that libraries read; these paths may be read.
+_PATH_VARIABLES = (
     *("LD_LIBRARY_PATH", "CUDA_HOME", "ROCM_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "VK_DRIVER_FILES"),
     *("VK_ICD_FILENAMES", "XDG_DATA_DIRS"),
 )
 _MOST_LINKS = 4096
-"""In directories of one model. A snapshot of Hugging Face has one for each file."""
+"""Limit for the directories of one model. A Hugging Face snapshot contains one link per file."""
 _MOST_ENTRIES = 100_000
 _GGUF_PART = re.compile(r"(.+-)[0-9]{5}(-of-[0-9]{5}\.gguf)\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """The same for every backend of a worker."""
+    """Paths and variables that are the same for all backends of a worker."""
 
     private: tuple[str, ...] = ()
-    """Directories of Corral's, which nothing that is granted for the system's sake includes."""
+    """Corral's own directories. Grants for system directories never include them."""
     weights: tuple[str, ...] = ()
-    """Directories within the private ones that hold files of models, each of which may be granted."""
+    """Directories inside the private ones with model files, each of which may be granted."""
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
-    """What the administrator lets them reach besides."""
+    """Additional paths that the administrator allows."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     passed_on: tuple[str, ...] = ()
-    """Variables the administrator lets backends see, HF_HOME for example; the paths they hold may be read."""
+    """Variables that the administrator passes to backends, for example HF_HOME; paths in them may be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class Grant:
     path: str
     rights: int
     needed: bool = False
-    """It cannot work without: its own files, not the machine's."""
+    """Whether the backend cannot work without it: true for its own files, false for system files."""
 
 
 def plan_grants(spec: ProcessSpec, reach: Reach, *, program: str, own: Iterable[str]) -> list[Grant]:
-    """Blocking: it looks at what is there. `own`: the directories that are the process's alone."""
+    """Blocking: reads the file system. `own`: the private directories of the process."""
     named = [path for name in spec.reads for path in _with_parts(name)]
     return [
         *(Grant(path, rights.OWN, needed=True) for path in own),
@@ -81,9 +81,11 @@ def plan_grants(spec: ProcessSpec, reach: Reach, *, program: str, own: Iterable[
 
 
 def grants_of_machine(reach: Reach) -> list[Grant]:
-    told = [path for name in _TELLING for path in reach.environment.get(name, "").split(":") if path.startswith("/")]
-    told += [path for path in _passed_on(reach) if not _contains_any(os.path.realpath(path), reach.private)]
-    system = (*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *_DNS, *_interpreters(), *told, *reach.readable)
+    named = [
+        path for name in _PATH_VARIABLES for path in reach.environment.get(name, "").split(":") if path.startswith("/")
+    ]
+    named += [path for path in _passed_on(reach) if not _contains_any(os.path.realpath(path), reach.private)]
+    system = (*_SYSTEM, *(f"/etc/{name}" for name in _ETC), *_DNS, *_interpreters(), *named, *reach.readable)
     devices = [*(f"/dev/{name}" for name in _DEVICES), *gpu_devices()]
     return [
         *(Grant(path, rights.READ) for one in system for path in _without(one, reach.private)),
@@ -93,9 +95,9 @@ def grants_of_machine(reach: Reach) -> list[Grant]:
 
 
 def grant_of_names(uid: int, *, own: bool) -> list[Grant]:
-    """NVIDIA's library names its threads when it begins (/proc/PID/task/TID/comm) and fails where it cannot. What is
-    in /proc belongs to each process's user. `own`: nobody else has this user, so there is nothing of others to write.
-    Root owns the kernel's settings there: it gets its own threads, and what it starts gets none."""
+    """NVIDIA's library sets the names of its threads (/proc/PID/task/TID/comm) and fails if it cannot. Files in /proc
+    belong to the user of each process. `own`: no other process has this user, so no other process is writable.
+    Root also owns kernel settings in /proc, so a root process may write only its own threads, and its children none."""
     if uid == 0:
         return [Grant("/proc/self/task", rights.NAMES)]
     return [Grant("/proc", rights.NAMES)] if own or _devices(_CUDA_DEVICES) else []
@@ -115,7 +117,7 @@ def _passed_on(reach: Reach) -> list[str]:
 
 
 def _interpreters() -> tuple[str, ...]:
-    """Environments of backends are made from the worker's own Python."""
+    """The worker's Python: virtual environments of backends refer to it."""
     return tuple({os.path.realpath(path): None for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)})
 
 
@@ -123,11 +125,11 @@ def _grants_of_version(spec: ProcessSpec, program: str, reach: Reach) -> Iterato
     if spec.directory is not None:
         yield Grant(spec.directory, rights.READ, needed=True)
         yield from (Grant(path, rights.READ) for path in _older_interpreter(spec.directory, reach))
-    yield Grant(program, rights.READ, needed=True)  # the file alone: what is beside it is not ours to give
+    yield Grant(program, rights.READ, needed=True)  # only the file, not its directory
 
 
 def _older_interpreter(directory: str, reach: Reach) -> Iterator[str]:
-    """An environment that was made with the Python of an earlier worker leads to that one."""
+    """The Python of an earlier worker, if the virtual environment was created with it."""
     python = os.path.realpath(os.path.join(directory, "bin", "python"))
     prefix = os.path.dirname(os.path.dirname(python))
     if not python.startswith(directory + "/") and glob.glob(os.path.join(glob.escape(prefix), "lib", "python3*")):
@@ -135,13 +137,13 @@ def _older_interpreter(directory: str, reach: Reach) -> Iterator[str]:
 
 
 def _with_parts(path: str) -> list[str]:
-    """Weights in several parts are named by their first."""
+    """All parts of split weights, which are named by their first part."""
     part = _GGUF_PART.match(path)
     return sorted(glob.glob(f"{glob.escape(part[1])}?????{glob.escape(part[2])}")) if part else [path]
 
 
 def _readable(path: str, reach: Reach) -> list[str]:
-    """Under the name it was given, as that may lead through links. Where a link leads counts, not where it lies."""
+    """The path as given, which may contain links, if its target may be read."""
     real = os.path.realpath(path)
     if any(_is_within(real, place) and real != place for place in reach.weights):
         return [path]
@@ -149,8 +151,8 @@ def _readable(path: str, reach: Reach) -> list[str]:
 
 
 def _linked_files(directory: str, reach: Reach) -> Iterator[str]:
-    """A snapshot of Hugging Face is a directory of links to files beside it. Backends can make links where they may
-    write, and what these lead to is not for them to choose."""
+    """Targets of links in a directory: a Hugging Face snapshot is a directory of links. Links in directories that
+    backends may write to are ignored, because a backend could link to any file."""
     real = os.path.realpath(directory)
     writable = (os.path.realpath(one) for one in reach.writable)
     if not _readable(directory, reach) or not os.path.isdir(real) or any(_is_within(real, one) for one in writable):
@@ -167,7 +169,7 @@ def _contains_any(path: str, others: Iterable[str]) -> bool:
 
 
 def _without(path: str, private: tuple[str, ...]) -> Iterator[str]:
-    """Rules allow and cannot forbid: a directory with a private one inside is given entry by entry, without it."""
+    """Landlock rules only allow: a directory that contains a private one is granted entry by entry, without it."""
     real = os.path.realpath(path)
     if not os.path.exists(real) or any(_is_within(real, one) for one in private):
         return

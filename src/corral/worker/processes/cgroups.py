@@ -1,4 +1,4 @@
-"""Control groups: a process cannot leave its group by forking or by setsid, so ending the group ends the tree."""
+"""Control groups: a process cannot leave its group by fork or setsid, so killing the group kills the tree."""
 
 import contextlib
 import errno
@@ -17,11 +17,11 @@ class Group(Protocol):
     def directory(self) -> Path: ...
     def members(self) -> list[int]: ...
     def kill(self) -> None:
-        """Send KILL to every member, those forked meanwhile included. Returns at once."""
+        """Sends KILL to every member, including processes forked meanwhile. Does not wait."""
         ...
 
     def remove(self) -> bool:
-        """True when the group is gone; False while it still has members."""
+        """True if the group was removed; False while it has members."""
         ...
 
 
@@ -55,7 +55,7 @@ class GroupV1:
         return _members(self.directory)
 
     def kill(self) -> None:
-        # Frozen members cannot fork, so the list we signal is complete. They die when thawed.
+        # Frozen members cannot fork, so the list of members is complete. They end when thawed.
         self._freeze("FROZEN")
         try:
             _signal_all(self.members())
@@ -66,7 +66,7 @@ class GroupV1:
         return _remove(self.directory)
 
     def _freeze(self, state: str) -> None:
-        with contextlib.suppress(OSError):  # the group may be gone; the members are signalled all the same
+        with contextlib.suppress(OSError):  # the group may be gone; its members are signalled in any case
             (self.directory / "freezer.state").write_text(state)
 
 
@@ -93,7 +93,7 @@ class GroupsV1:
 
 
 def find_groups(root: Path = Path("/")) -> Groups | None:
-    """The best kind we may make groups of: version 2, else the freezer of version 1, else None."""
+    """The best usable kind: version 2, else the freezer controller of version 1, else None."""
     own = dict(_own_groups(root))
     for kind, _, mount in _mounts(root):
         if kind == "cgroup2" and "" in own:
@@ -109,7 +109,7 @@ def find_groups(root: Path = Path("/")) -> Groups | None:
 
 
 def open_group(directory: Path) -> Group:
-    """A group named by a record. Its files tell which kind it is."""
+    """Opens the group of a process record. Detects the version from its files."""
     return GroupV1(directory) if (directory / "freezer.state").exists() else GroupV2(directory)
 
 
@@ -136,7 +136,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _may_make(parent: Path) -> bool:
-    """Tried, not asked: delegation, read-only mounts and missing rights differ by machine, and permission bits lie."""
+    """Tries to create a group: permission bits do not reflect delegation and read-only mounts."""
     probe = parent / f"{_PREFIX}probe-{os.getpid()}"
     try:
         probe.mkdir()
@@ -155,7 +155,7 @@ def _make(parent: Path, name: str) -> Path:
 
 
 def _members(directory: Path) -> list[int]:
-    """Of the group and of groups the backend made inside it. A group that cannot be read is not called empty."""
+    """Members of the group and its subgroups. Raises if a group cannot be read, rather than reporting it empty."""
     pids: list[int] = []
     for place, _, _ in os.walk(directory, onerror=_raise_unless_gone):
         try:
@@ -166,7 +166,7 @@ def _members(directory: Path) -> list[int]:
 
 
 def _raise_unless_gone(problem: OSError) -> None:
-    """A group may vanish while we look; the kernel then says that the device is gone."""
+    """A group may be removed while it is read; the kernel then reports ENODEV."""
     if problem.errno not in (errno.ENOENT, errno.ENODEV):
         raise problem
 
@@ -179,8 +179,8 @@ def _signal_all(pids: list[int]) -> None:
 
 def _remove(directory: Path) -> bool:
     for place, _, _ in os.walk(directory, topdown=False):
-        with contextlib.suppress(OSError):  # busy: a member is still on its way out
+        with contextlib.suppress(OSError):  # busy: a member is still exiting
             Path(place).rmdir()
-    with contextlib.suppress(OSError):  # without a free descriptor the walk above saw nothing
+    with contextlib.suppress(OSError):  # without a free descriptor the walk above found nothing
         directory.rmdir()
     return not directory.exists()

@@ -1,8 +1,8 @@
-"""Confines the process that is about to become a backend: its user, what it sees of the disk, what it may open.
+"""Confines a process before it executes a backend: sets its user, its mounts and its Landlock rules.
 
-Runs in the keeper's child just before the backend's first instruction, and once at the worker's start as
-`python -I -S confine.py FIRST-LAST` to find out what this machine can do. Standard library only, as in the keeper. Each
-step that fails raises: a backend is started confined as planned, or not at all. For the reasons see
+Runs in the shim's child just before the backend is executed, and once at the start of the worker as
+`python -I -S confine.py FIRST-LAST` to detect what this machine supports. Uses only the standard library, like the
+shim. Any failed step raises: a backend starts confined as planned, or not at all. See
 docs/adr/0828-backends-are-confined.md.
 """
 
@@ -16,14 +16,19 @@ import sys
 # Rights of Landlock, as in linux/landlock.h.
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_REG, REFER, TRUNCATE = 1 << 8, 1 << 13, 1 << 14
-_RIGHTS_BY_ABI = (0, (1 << 13) - 1, (1 << 14) - 1, (1 << 15) - 1)  # devices' ioctl (ABI 5) is left alone: see `DEVICE`
+_RIGHTS_BY_ABI = (
+    0,
+    (1 << 13) - 1,
+    (1 << 14) - 1,
+    (1 << 15) - 1,
+)  # ioctl on devices (ABI 5) is not restricted: see `DEVICE`
 _OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
 
 READ = READ_FILE | READ_DIR | EXECUTE  # programs and libraries
 DATA = READ_FILE | READ_DIR  # weights
 DEVICE = READ_FILE | WRITE_FILE | READ_DIR | TRUNCATE
 NAMES = READ_FILE | WRITE_FILE | TRUNCATE  # of threads
-EXCHANGE = READ_FILE | WRITE_FILE | TRUNCATE | MAKE_REG | REMOVE_FILE  # what one is told the name of; no listing
+EXCHANGE = READ_FILE | WRITE_FILE | TRUNCATE | MAKE_REG | REMOVE_FILE  # files whose names are known; no listing
 OWN = (1 << 15) - 1
 
 SIGNALS_SINCE_ABI = 6
@@ -47,7 +52,7 @@ def _done(result: int, what: str) -> int:
 
 
 def landlock_abi() -> int:
-    """0 where the kernel has none, or it is switched off."""
+    """0 if the kernel does not support Landlock or it is disabled."""
     try:
         return max(0, int(_libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_CREATE_VERSION))))
     except AttributeError:
@@ -59,8 +64,8 @@ def rights_of(abi: int) -> int:
 
 
 class Plan:
-    """What the worker wants, one text for each step: `user UID GID[,GID...]`, `bare`, `rule RIGHTS PATH`, `hide PATH`,
-    `link PATH`, `show PATH`, `tmp PATH`."""
+    """Confinement steps as text: `user UID GID[,GID...]`, `bare`, `rule RIGHTS PATH`, `hide PATH`, `link PATH`,
+    `show PATH`, `tmp PATH`."""
 
     def __init__(self, steps: list[str]) -> None:
         self.user: list[int] = []
@@ -86,7 +91,7 @@ class Plan:
 
 
 def confine(steps: list[str]) -> None:
-    """Once, in a process of one thread. What comes after runs under it, and so does all it starts."""
+    """Call once, in a single-threaded process. Applies to everything it executes or starts afterwards."""
     plan = Plan(steps)
     ruleset = _open_ruleset(plan.rules) if plan.rules else None
     if plan.hidden or plan.tmp:
@@ -110,7 +115,7 @@ def _open_ruleset(rules: list[tuple[int, str]]) -> int:
     abi = landlock_abi()
     handled = rights_of(abi)
     if not handled:
-        raise OSError("this kernel has no Landlock any more")
+        raise OSError("Landlock is not available any more; restart the worker to detect isolation again")
     attributes = struct.pack("=QQQ", handled, 0, _SCOPES if abi >= SIGNALS_SINCE_ABI else 0)
     size = 8 if abi < 4 else 16 if abi < SIGNALS_SINCE_ABI else 24
     ruleset = _done(
@@ -124,7 +129,7 @@ def _open_ruleset(rules: list[tuple[int, str]]) -> int:
 def _add_rule(ruleset: int, rights: int, path: str) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # gone since it was looked for: what is not there needs no rule
+    except OSError:  # removed meanwhile: a missing file needs no rule
         return
     try:
         if not _is_directory(place):
@@ -143,7 +148,7 @@ def _is_directory(fd: int) -> bool:
 
 
 def _enter_view(plan: Plan) -> None:
-    """A mount namespace in which directories the user could not walk through hold what it needs, and nothing else."""
+    """Enters a mount namespace in which directories that the user cannot traverse contain only what it needs."""
     umask = os.umask(0o022)
     _done(_libc.unshare(_NEWNS), "unshare")
     _mount(None, "/", None, _MS_REC | _MS_SLAVE)
@@ -176,20 +181,20 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, data: 
 
 
 def _drop_capabilities() -> None:
-    """Root without its powers. With an empty bounding set the next program gets none back."""
+    """Drops root's capabilities. An empty bounding set prevents the next program from regaining them."""
     for number in range(_LAST_CAPABILITY + 1):
         if _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) < 0:
-            break  # no such capability, or no right to drop any: then there is nothing to lose
+            break  # no such capability, or no permission to drop any
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 
 
 def _try(step: object) -> bool:
-    """In a child, as it cannot be taken back."""
+    """Runs a step in a child process, because it cannot be undone. Whether it succeeded."""
     pid = os.fork()
     if pid == 0:
         try:
             step()  # type: ignore[operator]
-        except BaseException:  # noqa: BLE001  the answer is no
+        except BaseException:  # noqa: BLE001  any failure means unsupported
             os._exit(1)
         os._exit(0)
     return os.waitpid(pid, 0)[1] == 0
@@ -215,7 +220,7 @@ def _try_landlock() -> None:
 
 
 def probe(spans: list[str]) -> str:
-    """`ABI MOUNTS SPAN`: the rules that work, whether mounts do, and the first span of users one may become."""
+    """`ABI MOUNTS SPAN`: the usable Landlock version, whether mounts work, and the first usable range of user ids."""
     abi = landlock_abi() if _try(_try_landlock) else 0
     span, mounts = "", False
     if os.geteuid() == 0:
@@ -229,4 +234,4 @@ def probe(spans: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    print(probe(sys.argv[1:]))  # noqa: T201  the answer
+    print(probe(sys.argv[1:]))  # noqa: T201  the output of this program

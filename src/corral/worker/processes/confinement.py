@@ -1,4 +1,4 @@
-"""How one process is confined: under which user, with which view of the disk, behind which rules."""
+"""Plans the confinement of one process: its user, its view of the file system and its Landlock rules."""
 
 import grp
 import os
@@ -25,19 +25,19 @@ _TMP = "/tmp"
 class Confinement:
     user: User | None
     steps: tuple[str, ...]
-    """For `confine.py`, in the process itself."""
+    """Input of `confine.py`, which runs in the process itself."""
 
 
 def plan_confinement(
     spec: ProcessSpec, port: int, isolation: Isolation, reach: Reach, *, program: str, home: Path, tmp: Path
 ) -> Confinement:
-    """Blocking. `home` and `tmp` are the process's own."""
+    """Blocking. `home` and `tmp` are private directories of the process."""
     given = find_user(spec, port)
-    if isolation.wanted == "off":
+    if isolation.setting == "off":
         return Confinement(given, _user_steps(given))
-    if isolation.wanted == "required" and isolation.level == "none":
+    if isolation.setting == "required" and isolation.level == "none":
         raise InvalidInput(
-            f"{spec.key} is not started: --backend-isolation is `required`, and this machine cannot contain backends."
+            f"{spec.key} was not started: --backend-isolation is `required`, but this machine cannot confine backends."
             f" {isolation.describe()}"
         )
     grants = plan_grants(spec, reach, program=program, own=(str(home), str(tmp)))
@@ -48,7 +48,7 @@ def plan_confinement(
     if user is not None:
         _open_files(spec, user, reach)
     elif not isolation.landlock_abi and isolation.level != "none":
-        _tell_uncontained(spec, isolation)
+        _report_unconfined(spec, isolation)
     names = grant_of_names(os.geteuid() if user is None else user.uid, own=_is_own(user, spec))
     rules = [f"rule {one.rights} {one.path}" for one in (*grants, *names)] if isolation.landlock_abi else []
     alone = ["bare"] if user is None and rules and os.geteuid() == 0 else []
@@ -56,18 +56,18 @@ def plan_confinement(
     return Confinement(user, (*_user_steps(user), *alone, *rules, *view.steps(), *own_tmp))
 
 
-def _tell_uncontained(spec: ProcessSpec, isolation: Isolation) -> None:
+def _report_unconfined(spec: ProcessSpec, isolation: Isolation) -> None:
     reason = (
-        "this kernel has no Landlock, and a user of its own cannot get to all files it needs. Keep its model's files"
-        " where every user may walk."
+        "this kernel has no Landlock, and a separate user cannot access all files it needs. Move its model files to"
+        " a directory that every user can traverse."
     )
-    if isolation.wanted == "required":
-        raise InvalidInput(f"{spec.key} is not started: --backend-isolation is `required`, {reason}")
-    log.warning("process.not_contained", process=spec.key, reason=reason)
+    if isolation.setting == "required":
+        raise InvalidInput(f"{spec.key} was not started: --backend-isolation is `required`, but {reason}")
+    log.warning("process.not_confined", process=spec.key, reason=reason)
 
 
 def shared_group(isolation: Isolation, backend_user: str | None) -> int | None:
-    """The group of every backend with a user other than the worker's, for files that frontends name to backends."""
+    """The group of all backends that run as another user than the worker, for files shared with backends."""
     if os.geteuid() != 0 or (backend_user is None and isolation.users is None):
         return None
     span = span_of(backend_user or isolation.users or "")
@@ -75,28 +75,33 @@ def shared_group(isolation: Isolation, backend_user: str | None) -> int | None:
 
 
 def find_user(spec: ProcessSpec, port: int) -> User | None:
-    """By the administrator's word. From a range, the one that belongs to the port: no other process has the port, so
-    none has the user."""
+    """The user set by the administrator. From a range, the one derived from the port, which only one process has."""
     if spec.user is None:
         return None
     span = span_of(spec.user)
     if span is not None:
         if os.geteuid() != 0:
-            raise InvalidInput(f"{spec.key}: only a worker that runs as root can start processes as other users.")
+            raise InvalidInput(
+                f"{spec.key}: only a worker that runs as root can start processes as other users. Run it as root or"
+                " remove --backend-user."
+            )
         return _user_of_port(span, port)
     try:
         entry = pwd.getpwnam(spec.user)
     except KeyError:
-        raise InvalidInput(f"{spec.key}: this machine has no user {spec.user!r}.") from None
+        raise InvalidInput(f"{spec.key}: this machine has no user {spec.user!r}. Correct --backend-user.") from None
     if os.geteuid() not in (0, entry.pw_uid):
-        raise InvalidInput(f"{spec.key}: only a worker that runs as root can start a process as {spec.user!r}.")
+        raise InvalidInput(
+            f"{spec.key}: only a worker that runs as root can start a process as {spec.user!r}. Run it as root or"
+            " remove --backend-user."
+        )
     if os.geteuid() == entry.pw_uid:
         return None
     return User(entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(spec.user, entry.pw_gid)))
 
 
 def _is_own(user: User | None, spec: ProcessSpec) -> bool:
-    """Not one by name, which others may have too."""
+    """Whether no other process has the user. A named user may be shared."""
     return user is not None and (spec.user is None or span_of(spec.user) is not None)
 
 
@@ -111,7 +116,7 @@ def _user_of_port(span: range, port: int) -> User:
 
 
 def _device_groups() -> set[int]:
-    """Where a GPU's device files belong to a group, a process without it cannot use the GPU."""
+    """The groups of the GPU device files, which a process needs to use the GPU."""
     named = {entry.gr_gid for entry in grp.getgrall() if entry.gr_name in _DEVICE_GROUPS}
     owning = set()
     for place in gpu_devices():
@@ -123,7 +128,7 @@ def _device_groups() -> set[int]:
 def _settle_user(
     spec: ProcessSpec, user: User, given: User | None, isolation: Isolation, grants: list[Grant]
 ) -> tuple[User | None, View]:
-    """A user who cannot get to the files, and no view to be had that would lead it there, is of no use."""
+    """Falls back to the worker's user if a separate user cannot access the files and mounts are not possible."""
     if isolation.mounts:
         return user, plan_view([one.path for one in grants], user)
     closed = plan_view([one.path for one in grants if one.needed], user).hidden
@@ -131,8 +136,8 @@ def _settle_user(
         return user, View()
     if given is not None:
         raise InvalidInput(
-            f"{spec.key}: the user it is to run as cannot walk through {closed[0]}. Choose a --data-dir that every"
-            " user may walk through, or leave --backend-user out."
+            f"{spec.key}: its user cannot traverse {closed[0]}. Choose a --data-dir that every user can traverse, or"
+            " remove --backend-user."
         )
     return None, View()
 

@@ -1,4 +1,4 @@
-"""The environment of a backend: a short list of what it may know, and nothing of the worker's own."""
+"""The environment of a backend: an allowlist of the worker's variables, and those of its spec."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,7 +6,7 @@ from corral.core.errors import InvalidInput
 from corral.core.processes.process import ProcessSpec
 from corral.worker.processes.tree import MARKER_VARIABLE
 
-# Never the whole environment less some names: a secret added tomorrow would be in it.
+# An allowlist, not a denylist: a secret added later is not passed on.
 _ALLOWED = frozenset(
     (
         *("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "DYLD_LIBRARY_PATH"),
@@ -18,7 +18,7 @@ _ALLOWED = frozenset(
     )
 )
 _ALLOWED_PREFIXES = ("LC_",)
-# Loaders run what these name inside the backend; an option that reaches the environment must not set them.
+# Loaders run the files named here inside the backend; a spec must not set them.
 _REFUSED = frozenset(("LD_PRELOAD", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", MARKER_VARIABLE))
 
 
@@ -32,7 +32,7 @@ def plan_environment(
     home: str,
     also: Iterable[str],
 ) -> dict[str, str]:
-    """`also` names what the administrator lets through besides. A proxy address with a password in it stays here."""
+    """`also`: further variables that the administrator allows. Proxy addresses with a password are not passed on."""
     allowed = _ALLOWED | frozenset(also)
     environment = {
         name: value
@@ -44,7 +44,7 @@ def plan_environment(
     for name, value in spec.environment.items():
         if name in _REFUSED:
             raise InvalidInput(
-                f"{spec.key}: {name} must not be set for a backend; it would run foreign code inside it."
+                f"{spec.key}: {name} must not be set for a backend, because it loads code into it. Remove it."
             )
         environment[name] = value if isinstance(value, str) else value.text(host=spec.host, port=port, token=token)
     environment[MARKER_VARIABLE] = marker

@@ -1,4 +1,4 @@
-"""Waiting for whichever comes first."""
+"""Waits for the first of several coroutines."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,9 +8,9 @@ T = TypeVar("T")
 
 
 async def first_of(*contenders: Coroutine[Any, Any, T]) -> T:
-    """The result, or the exception, of the first to end; the others are cancelled and have ended on return.
+    """The result, or the exception, of the first to finish; the others are cancelled and awaited.
 
-    When several end in the same turn of the loop, the one named first counts.
+    If several finish in the same iteration of the event loop, the first argument wins.
     """
     tasks = [asyncio.ensure_future(contender) for contender in contenders]
     try:

@@ -1,4 +1,4 @@
-"""One process of this machine, from its start or its adoption to its end."""
+"""One local process, from its start or adoption to its end."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,13 @@ from corral.worker.processes.tree import ProcessTree
 log = structlog.get_logger()
 
 _KILL_EVERY_S = 0.02
-_KEEPER_GOES_WITHIN_S = 3.0  # it reads what is left in the pipes for a second
+_SHIM_ENDS_WITHIN_S = 3.0  # it reads the remaining output for one second
 _POLL_EVERY_S = 0.2
 _TAIL_LINES = 20
 
 
 class LocalProcess:
-    """Leaving it alone leaves it running: it is on disk, and the next worker finds it."""
+    """Dropping this object does not stop the process: its record is on disk, and the next worker adopts it."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class LocalProcess:
         return self.tree.started.main_pid if self.tree.started is not None else None
 
     def is_alive(self) -> bool:
-        """From the kernel, now. Cheap: two small files. Without its keeper a process is about to be ended."""
-        return self.tree.main_is_alive and self.tree.keeper_is_alive
+        """Checked with the kernel; cheap, reads two small files. False without its shim: it is then stopped soon."""
+        return self.tree.main_is_alive and self.tree.shim_is_alive
 
-    def is_kept(self) -> bool:
-        return self.tree.keeper_is_alive
+    def has_shim(self) -> bool:
+        return self.tree.shim_is_alive
 
     def is_current(self) -> bool:
         return self.record.directory_id == read_directory_id(self.record.spec)
@@ -55,34 +55,34 @@ class LocalProcess:
         return self.record.reads_ids is None or self.record.reads_ids == read_file_ids(self.record.spec)
 
     async def wait(self) -> Exit:
-        """Until the keeper is gone, which is a moment after the main process."""
-        await self._keeper_gone()
-        return self._directory.read_exit() or Exit(problem="its keeper was lost, and with it how it ended")
+        """Waits until the shim has ended, which happens shortly after the end of the main process."""
+        await self._shim_gone()
+        return self._directory.read_exit() or Exit(problem="its shim was killed; the exit status is unknown")
 
     async def update(self, record: ProcessRecord) -> None:
         self.record = record
-        async with self._writing:  # one after the other, and each the newest: the last one written is what holds
+        async with self._writing:  # serialized; each writes the newest record
             await asyncio.to_thread(self._directory.write, self.record)
 
     async def stop_tree(self, *, grace_s: float, within_s: float) -> tuple[int, ...]:
-        """TERM, a bounded wait, KILL. Answers who is left; nobody, unless the kernel holds them."""
+        """Sends TERM, waits up to `grace_s`, then sends KILL. Returns the pids that the kernel did not end."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + within_s
-        if self.is_kept() and grace_s > 0:
+        if self.has_shim() and grace_s > 0:
             await asyncio.to_thread(self.tree.terminate)
-            await self._keeper_gone_within(min(grace_s, within_s))
+            await self._shim_gone_within(min(grace_s, within_s))
         while left := await asyncio.to_thread(self.tree.kill):
             if loop.time() >= until_s:
                 return tuple(left)
             await asyncio.sleep(_KILL_EVERY_S)
             _reap(left)
-        if not await self._keeper_gone_within(_KEEPER_GOES_WITHIN_S):
-            await asyncio.to_thread(self.tree.kill_keeper)
-            await self._keeper_gone_within(_KEEPER_GOES_WITHIN_S)
+        if not await self._shim_gone_within(_SHIM_ENDS_WITHIN_S):
+            await asyncio.to_thread(self.tree.kill_shim)
+            await self._shim_gone_within(_SHIM_ENDS_WITHIN_S)
         return ()
 
     async def forget(self) -> None:
-        """Nothing of it runs any more: its record and its group go."""
+        """Removes its record and its group. Call it when no process is left."""
         await asyncio.to_thread(self._directory.remove)
         group = self.tree.group
         if group is not None:
@@ -90,7 +90,7 @@ class LocalProcess:
                 if await asyncio.to_thread(group.remove):
                     return
                 await asyncio.sleep(_KILL_EVERY_S)
-            log.warning("process.group_left", directory=str(group.directory))
+            log.warning("process.cgroup_not_removed", directory=str(group.directory))
 
     async def find_listener(self) -> Listener:
         pid = self.pid
@@ -106,15 +106,15 @@ class LocalProcess:
         return read_tree_usage(self.tree.members(search=False), gpu_memory)
 
     async def activity(self) -> tuple[float, int]:
-        """Processor time and log size: while either grows, the process is at work."""
+        """CPU time and log position: the process is active while either changes."""
 
         def read() -> tuple[float, int]:
             return round(self.read_usage(None).cpu_s, 1), self._log.written_bytes()
 
         return await asyncio.to_thread(read)
 
-    async def last_words(self) -> tuple[str, ...]:
-        """The end of its error output, or of its output if that is silent; of this launch only."""
+    async def last_output(self) -> tuple[str, ...]:
+        """The last lines of its error output, or of its standard output if there are none; of this launch only."""
 
         def read() -> list[LogLine]:
             lines = [line for line in self._log.tail() if line.at_ms >= self.record.launched_ms]
@@ -123,41 +123,41 @@ class LocalProcess:
 
         return tuple(line.text for line in await asyncio.to_thread(read))
 
-    async def _keeper_gone_within(self, within_s: float) -> bool:
+    async def _shim_gone_within(self, within_s: float) -> bool:
         try:
             async with asyncio.timeout(within_s):
-                await self._keeper_gone()
+                await self._shim_gone()
         except TimeoutError:
             return False
         return True
 
-    async def _keeper_gone(self) -> None:
+    async def _shim_gone(self) -> None:
         started = self.tree.started
         if started is None:
             return
-        pidfd = _open_pidfd(started.keeper_pid)
+        pidfd = _open_pidfd(started.shim_pid)
         if pidfd is None:
-            while self.is_kept():  # noqa: ASYNC110  nothing tells us
+            while self.has_shim():  # noqa: ASYNC110  there is no event to wait for
                 await asyncio.sleep(_POLL_EVERY_S)
         else:
             try:
-                # Checked with the descriptor open: from here on the number cannot come to mean another process.
-                if self.is_kept():
+                # Checked with the descriptor open: from here on the pid cannot be reused.
+                if self.has_shim():
                     await _readable(pidfd)
             finally:
                 os.close(pidfd)
-        _reap((started.keeper_pid,))
+        _reap((started.shim_pid,))
 
 
 def read_directory_id(spec: ProcessSpec) -> tuple[int, int] | None:
-    """None for a process with a private directory, and for one whose directory is gone."""
+    """None for a process with a private directory, or whose directory was removed."""
     if spec.directory is None:
         return None
     return _id_of(spec.directory)
 
 
 def read_file_ids(spec: ProcessSpec) -> tuple[tuple[int, int] | None, ...]:
-    """Rules are about files, not about names: one that takes the place of another is a stranger."""
+    """Landlock rules apply to files, not to names: a replaced file is not accessible."""
     return tuple(_id_of(path) for path in spec.reads)
 
 
@@ -170,7 +170,7 @@ def _id_of(path: str) -> tuple[int, int] | None:
 
 
 def _reap(pids: Iterable[int]) -> None:
-    """A keeper we started is our child; so are a lost keeper's orphans where the worker is process 1."""
+    """Reaps children: shims started by this worker, and orphans of a killed shim if the worker is process 1."""
     for pid in pids:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
@@ -179,7 +179,7 @@ def _reap(pids: Iterable[int]) -> None:
 def _open_pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
-    except (OSError, AttributeError):  # gone, a system without them, or no descriptor left
+    except (OSError, AttributeError):  # ended, not supported, or no descriptor left
         return None
 
 

@@ -1,4 +1,4 @@
-"""Who listens on a port: one of ours, a stranger, nobody."""
+"""Finds out which process listens on a port."""
 
 import contextlib
 import os
@@ -13,8 +13,8 @@ _LISTEN = "0A"
 
 
 def find_listener(port: int, members: Callable[[], Iterable[int]], *, main_pid: int) -> Listener:
-    """`members` is called only when somebody listens. The network is looked at as `main_pid` sees it, which may live
-    in a namespace of its own."""
+    """`members` is called only if a process listens. Reads the socket tables of `main_pid`, which may have its own
+    network namespace."""
     tables = [Path(f"/proc/{main_pid}/net/{name}") for name in ("tcp", "tcp6")]
     inodes: set[str] = set()
     readable = False
@@ -34,7 +34,7 @@ def find_listener(port: int, members: Callable[[], Iterable[int]], *, main_pid: 
         except PermissionError:
             hidden = True
         except OSError:
-            continue  # gone meanwhile
+            continue  # ended meanwhile
     return Listener.UNKNOWN if hidden else Listener.FOREIGN
 
 
@@ -48,11 +48,11 @@ def _find_without_proc(port: int, pids: Iterable[int]) -> Listener:
 
 
 def _listening_inodes(table: str, port: int) -> set[str]:
-    wanted = f":{port:04X}"
+    suffix = f":{port:04X}"
     inodes = set()
     for line in table.splitlines()[1:]:
         fields = line.split()
-        if len(fields) > 9 and fields[3] == _LISTEN and fields[1].endswith(wanted):
+        if len(fields) > 9 and fields[3] == _LISTEN and fields[1].endswith(suffix):
             inodes.add(fields[9])
     return inodes
 

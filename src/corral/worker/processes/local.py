@@ -1,4 +1,4 @@
-"""Processes of this machine: starts them under a keeper, and finds those an earlier worker left."""
+"""Local processes: starts them under a shim and finds those that an earlier worker left running."""
 
 import asyncio
 import contextlib
@@ -33,22 +33,22 @@ from corral.worker.processes.uvm import ensure_uvm
 
 log = structlog.get_logger()
 
-_SHIM_WITHIN_S = 20.0  # a keeper needs 30 ms; a machine that swaps needs longer
+_SHIM_WITHIN_S = 20.0  # a shim starts in 30 ms; a swapping machine takes longer
 _SHIM = (sys.executable, "-I", "-S", shim_program.__file__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalSettings:
     state: Path
-    environment: Mapping[str, str] = field(repr=False)  # the worker's own; a few names of it are passed on
-    pass_on: tuple[str, ...] = ()  # further names the administrator lets through
+    environment: Mapping[str, str] = field(repr=False)  # of the worker; backends inherit an allowlist of it
+    pass_on: tuple[str, ...] = ()  # additional variables that the administrator passes to backends
     isolation: Isolation
-    private: tuple[Path, ...] = ()  # directories of Corral's, of which a backend reaches only what is its own
-    weights: tuple[Path, ...] = ()  # where in these the files of models lie
-    readable: tuple[str, ...] = ()  # what the administrator lets backends reach besides
+    private: tuple[Path, ...] = ()  # Corral's own directories; a backend can access only its own files in them
+    weights: tuple[Path, ...] = ()  # directories inside the private ones that hold model files
+    readable: tuple[str, ...] = ()  # additional paths that the administrator allows
     writable: tuple[str, ...] = ()
     log_limits: LogLimits = field(default_factory=LogLimits)
-    oom_score: int = 500  # when memory runs out, a backend goes before the worker
+    oom_score: int = 500  # when memory runs out, the kernel ends a backend before the worker
 
 
 class LocalProcesses:
@@ -83,11 +83,13 @@ class LocalProcesses:
         )
         try:
             return await asyncio.to_thread(self._launch, record)
-        except OSError as problem:  # no more descriptors, processes, memory or disk: there may be more later
-            raise Unavailable(f"this machine cannot start another process now: {problem}") from problem
+        except OSError as problem:  # out of descriptors, processes, memory or disk: a retry may succeed
+            raise Unavailable(
+                f"this machine cannot start another process now: {problem}. Free resources on it and try again."
+            ) from problem
 
     async def survivors(self) -> list[LocalProcess]:
-        """What an earlier worker of this state directory left, alive or ended. Remains without a record are ended."""
+        """Processes left by an earlier worker of this state directory, alive or ended. Kills those without a record."""
         return await asyncio.to_thread(self._survivors)
 
     async def sample(self, processes: Sequence[Process]) -> list[TreeUsage]:
@@ -104,20 +106,20 @@ class LocalProcesses:
             if group is not None:
                 record = replace(record, group=str(group.directory))
             directory.write(record)
-            orders = self._orders(record, directory, group)
-            _start_keeper(directory, record.marker, orders, self._settings.environment)
+            shim_spec = self._encode_spec(record, directory, group)
+            _start_shim(directory, record.marker, shim_spec, self._settings.environment)
         except BaseException:
             self._abandon(directory, group)
             raise
         return self._handle(directory, record, directory.read_started(), group)
 
     def _abandon(self, directory: RecordDirectory, group: Group | None) -> None:
-        """A keeper that did not speak in time may have started the backend all the same."""
+        """A shim that did not reply in time may still have started the backend."""
         try:
             self._end_strays(directory)
             directory.remove()
-        except OSError as problem:  # what stopped the launch may stop this too; the next worker sweeps it
-            log.warning("process.remains", directory=str(directory.path), error=str(problem))
+        except OSError as problem:  # the launch may have failed for the same cause; the next worker cleans up
+            log.warning("process.cleanup_failed", directory=str(directory.path), error=str(problem))
             if group is not None:
                 group.remove()
 
@@ -126,11 +128,11 @@ class LocalProcesses:
             return None
         try:
             return self._groups.make(marker)
-        except OSError as problem:  # rights can be taken away while we run; the tree is then found by other means
-            log.warning("process.group_refused", error=str(problem))
+        except OSError as problem:  # permissions can be revoked at run time; the tree is then found by other means
+            log.warning("process.cgroup_not_created", error=str(problem))
             return None
 
-    def _orders(self, record: ProcessRecord, directory: RecordDirectory, group: Group | None) -> bytes:
+    def _encode_spec(self, record: ProcessRecord, directory: RecordDirectory, group: Group | None) -> bytes:
         spec = record.spec
         home, tmp = directory.path / "home", directory.path / "tmp"
         for own in (home, tmp):
@@ -145,7 +147,7 @@ class LocalProcesses:
             also=self._settings.pass_on,
         )
         command = _command(record, environment["PATH"])
-        if self._settings.isolation.wanted != "off":
+        if self._settings.isolation.setting != "off":
             ensure_uvm()
         confinement = plan_confinement(
             spec, record.port, self._settings.isolation, self._reach, program=command[0], home=home, tmp=tmp
@@ -164,17 +166,17 @@ class LocalProcesses:
             "rotate_count": str(limits.rotate_count),
         }
         pairs = [f"{name}={value}" for name, value in environment.items()]
-        named = [fields[name] for name in shim_program.ORDER_NAMES]
+        named = [fields[name] for name in shim_program.SPEC_FIELDS]
         steps = confinement.steps
         counted = (*named, str(len(command)), *command, str(len(steps)), *steps)
-        return b"\0".join(os.fsencode(part) for part in (*counted, *pairs, shim_program.ORDERS_END))
+        return b"\0".join(os.fsencode(part) for part in (*counted, *pairs, shim_program.SPEC_END))
 
     def _handle(
         self, directory: RecordDirectory, record: ProcessRecord, started: StartRecord | None, group: Group | None
     ) -> LocalProcess:
         proven = False
         if group is not None and started is not None:
-            with contextlib.suppress(OSError):  # joining may have been refused, and then the group proves nothing
+            with contextlib.suppress(OSError):  # the process may have failed to join; then the group proves nothing
                 proven = started.main_pid in group.members()
         tree = ProcessTree(record.marker, started, group, group_is_proven=proven)
         return LocalProcess(record, directory, tree, self.logs.of(record.spec.key))
@@ -185,11 +187,11 @@ class LocalProcesses:
             record = directory.read()
             if record is None:
                 self._end_strays(directory)
-                self._sweep(directory, reason="it has no readable record")
+                self._sweep(directory, reason="its record is missing or unreadable")
             elif record.boot_id != self._boot_id:
                 self._sweep(directory, reason="it belongs to an earlier boot of this machine")
             elif (started := self._await_started(directory)) is None:
-                # Whoever asked for it got no answer, and asks again. If it was a restart, the crash has its own record.
+                # The client got no reply and will retry. If it was a restart, the crash has its own record.
                 self._end_strays(directory)
                 self._sweep(directory, reason="it was never started")
             else:
@@ -199,11 +201,11 @@ class LocalProcesses:
         return found
 
     def _await_started(self, directory: RecordDirectory) -> StartRecord | None:
-        """A keeper may be on its way: the worker before us was killed between starting it and hearing from it."""
+        """A shim may be starting: the previous worker was killed between starting it and reading its reply."""
         until_s = self._clock.monotonic_s() + _SHIM_WITHIN_S
         while self._clock.monotonic_s() < until_s:
             started = directory.read_started()
-            if started is not None or not directory.is_kept():
+            if started is not None or not directory.has_shim():
                 return started or directory.read_started()
             select.select([], [], [], 0.02)
         return None
@@ -213,17 +215,17 @@ class LocalProcesses:
         directory.remove()
 
     def _end_strays(self, directory: RecordDirectory) -> None:
-        """Without its record a process cannot be taken over: nobody knows what it serves."""
+        """Kills processes without a record: they cannot be adopted, because what they serve is unknown."""
         marker = directory.path.name
         group = self._make_group(marker)
         tree = ProcessTree(marker, directory.read_started(), group)
         until_s = self._clock.monotonic_s() + _SHIM_WITHIN_S
-        tree.kill_keeper()
+        tree.kill_shim()
         while (strays := tree.kill()) and self._clock.monotonic_s() < until_s:
             log.warning("process.strays_killed", pids=strays, marker=marker)
             select.select([], [], [], 0.02)
         while group is not None and not group.remove() and self._clock.monotonic_s() < until_s:
-            select.select([], [], [], 0.02)  # the dead leave their group a moment after they died
+            select.select([], [], [], 0.02)  # ended processes leave their group with a short delay
 
 
 def _command(record: ProcessRecord, path: str) -> list[str]:
@@ -235,57 +237,57 @@ def _command(record: ProcessRecord, path: str) -> list[str]:
     if "/" not in program:
         found = shutil.which(program, path=path)
         if found is None:
-            raise InvalidInput(f"{spec.key}: there is no program {program!r} in {path}.")
+            raise InvalidInput(f"{spec.key}: program {program!r} not found in {path}. Install it or correct the path.")
         program = found
     return [program, *arguments]
 
 
-def _start_keeper(directory: RecordDirectory, marker: str, orders: bytes, environment: Mapping[str, str]) -> None:
-    """The lock is taken here and inherited, so there is no moment in which a living keeper looks absent."""
-    # The interpreter may need its library path; of the rest of the worker's environment the keeper gets nothing.
+def _start_shim(directory: RecordDirectory, marker: str, spec: bytes, environment: Mapping[str, str]) -> None:
+    """Takes the lock here and lets the shim inherit it, so that a running shim is never seen without its lock."""
+    # The interpreter may need its library path. The shim inherits nothing else from the worker's environment.
     passed = {name: environment[name] for name in ("LD_LIBRARY_PATH",) if name in environment}
-    with contextlib.ExitStack() as ours, contextlib.ExitStack() as keepers:
+    with contextlib.ExitStack() as worker_fds, contextlib.ExitStack() as shim_fds:
         lock = directory.take_lock()
         if lock is None:
-            raise Unavailable(f"{directory.path} is in use by another keeper.")
-        keepers.callback(os.close, lock)
-        orders_read, orders_write = _pipe(reader=keepers, writer=ours)
-        word_read, word_write = _pipe(reader=ours, writer=keepers)
-        errors = os.open(directory.path / "keeper.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        keepers.callback(os.close, errors)
+            raise Unavailable(f"{directory.path} is in use by another shim. Try again.")
+        shim_fds.callback(os.close, lock)
+        spec_read, spec_write = _pipe(reader=shim_fds, writer=worker_fds)
+        reply_read, reply_write = _pipe(reader=worker_fds, writer=shim_fds)
+        errors = os.open(directory.path / "shim.err", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        shim_fds.callback(os.close, errors)
         pid = os.posix_spawn(
             _SHIM[0],
             _SHIM,
             {**passed, MARKER_VARIABLE: marker},
-            # Descriptors are not inherited unless named here. The last line only must not name itself.
+            # Only descriptors listed here are inherited. The last entry must not duplicate a descriptor onto itself.
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, orders_read, 0),
-                (os.POSIX_SPAWN_DUP2, word_write, 1),
+                (os.POSIX_SPAWN_DUP2, spec_read, 0),
+                (os.POSIX_SPAWN_DUP2, reply_write, 1),
                 (os.POSIX_SPAWN_DUP2, errors, 2),
                 (os.POSIX_SPAWN_DUP2, lock, 3 if lock != 3 else 4),
             ],
             setsid=True,
         )
-        ours.pop_all()
-    if not _talk(orders_write, orders, word_read):
+        worker_fds.pop_all()
+    if not _send_spec(spec_write, spec, reply_read):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        said = (directory.path / "keeper.err").read_text(errors="replace").strip().splitlines()
-        raise Unavailable(f"The keeper of a process did not start: {said[-1] if said else 'it said nothing'}.")
+        output = (directory.path / "shim.err").read_text(errors="replace").strip().splitlines()
+        raise Unavailable(f"The shim of a process did not start: {output[-1] if output else 'it wrote no error'}.")
 
 
 def _pipe(*, reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """Each end is closed with those of whoever has it."""
+    """Registers each end to be closed with the other descriptors of its owner."""
     read_fd, write_fd = os.pipe()
     reader.callback(os.close, read_fd)
     writer.callback(os.close, write_fd)
     return read_fd, write_fd
 
 
-def _talk(orders_fd: int, orders: bytes, word_fd: int) -> bytes:
-    """Gives the orders and waits for the first word: "started" or "failed". Empty when none comes."""
-    with open(word_fd, "rb") as words:
-        with contextlib.suppress(BrokenPipeError), open(orders_fd, "wb") as pipe:
-            pipe.write(orders)
-        readable, _, _ = select.select([words], [], [], _SHIM_WITHIN_S)
-        return words.read() if readable else b""
+def _send_spec(spec_fd: int, spec: bytes, reply_fd: int) -> bytes:
+    """Sends the spec and waits for the reply, "started" or "failed". Empty if none arrives in time."""
+    with open(reply_fd, "rb") as reply:
+        with contextlib.suppress(BrokenPipeError), open(spec_fd, "wb") as pipe:
+            pipe.write(spec)
+        readable, _, _ = select.select([reply], [], [], _SHIM_WITHIN_S)
+        return reply.read() if readable else b""

@@ -1,7 +1,7 @@
-"""The two calls a worker makes to LocalAI's gRPC backends: `Health` and `Free`. Loading is the frontend's job.
+"""The two calls of a worker to LocalAI's gRPC backends: `Health` and `Free`. The frontend loads models.
 
-Both messages are empty and the answers have one interesting field, so there is no generated code: bytes in, bytes out.
-grpcio is loaded with the first backend that needs it; a worker without any stays small.
+Both requests are empty and only one field of each reply is used, so the bytes are handled without generated code.
+grpcio is imported with the first backend that needs it, which saves memory on other workers.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "LOCALAI_GRPC_AUTH_TOKEN"
 HEALTHY = b"\x0a\x02OK"
-"""Field 1 (bytes) of Reply is `OK`; the others are not set by a Health."""
+"""Field 1 (bytes) of Reply is `OK`; Health sets no other field."""
 _SERVICE = "/backend.Backend/"
 _ANSWER_WITHIN_S = 2.0
 _FREE_WITHIN_S = 4.5
@@ -25,7 +25,7 @@ _FREE_WITHIN_S = 4.5
 @dataclass(frozen=True, slots=True)
 class GrpcProbe:
     token: str | None
-    """One that every process of the fleet shares; None means each has its own."""
+    """The token shared by all processes of the fleet; None if each process has its own."""
 
     async def ask(self, target: ProbeTarget) -> ProbeAnswer:
         import grpc
@@ -51,7 +51,7 @@ def probe_of(spec: ProcessSpec) -> Probe:
 
 
 async def free_model(view: ProcessView) -> None:
-    """Asks a gRPC backend to let its model go. Most cannot; only ending the process surely frees memory."""
+    """Asks a gRPC backend to unload its model. Most cannot; only ending the process reliably frees memory."""
     if view.spec.readiness.kind != "grpc" or not isinstance(view.state, Ready):
         return
     import grpc
@@ -63,7 +63,7 @@ async def free_model(view: ProcessView) -> None:
     except grpc.aio.AioRpcError as problem:
         raise Unavailable(f"freeing process {view.key}: {_describe(problem)}") from None
     if b"\x10\x01" not in reply:  # field 2 of Result, `success`, is true
-        raise Unavailable(f"freeing process {view.key}: the backend said no")
+        raise Unavailable(f"freeing process {view.key}: the backend rejected it")
 
 
 def _shared_token(spec: ProcessSpec) -> str | None:
@@ -76,7 +76,7 @@ def _describe(problem: "grpc.aio.AioRpcError") -> str:
 
 
 async def _call(host: str, port: int, method: str, token: str, *, within_s: float) -> bytes:
-    """One connection per call: a pooled one would remember, and back off from, the port's last owner."""
+    """Uses one connection per call: a pooled one would apply the back-off of the port's previous owner."""
     import grpc
 
     options: list[tuple[str, Any]] = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]

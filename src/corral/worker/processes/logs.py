@@ -1,4 +1,4 @@
-"""The log files of processes, read on demand: the last lines, or lines as they come."""
+"""Reads the log files of processes: the last lines, or new lines as they are written."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ from corral.core.processes.process import ProcessKey
 KEPT_LINES = 1000
 _BLOCK_BYTES = 1 << 16
 _FOLLOW_EVERY_S = 0.25
-_FOLLOW_BYTES = 1 << 18  # a follower of a flood sees the newest part of it
+_FOLLOW_BYTES = 1 << 18  # at high output rates a follower gets only the newest part
 _FILE_NAME = re.compile(r"(\d+|current)\.log")
 
 
@@ -25,12 +25,12 @@ _FILE_NAME = re.compile(r"(\d+|current)\.log")
 class LogLimits:
     rotate_bytes: int = 4 << 20
     rotate_count: int = 2  # files besides the current one; at least one
-    keys: int = 200  # whose logs are kept after they stopped
+    keys: int = 200  # number of stopped processes whose logs are kept
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Where a reader is: a file, whatever its name is now, and how far into it."""
+    """The position of a reader: a file, identified independently of its name, and an offset."""
 
     inode: int
     offset: int
@@ -38,16 +38,16 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class ProcessLog:
-    """The log of one key, over all its restarts."""
+    """The log of one process key, across restarts."""
 
     directory: Path
 
     def tail(self, count: int = KEPT_LINES, *, stream: Stream | None = None) -> list[LogLine]:
-        """The last lines, oldest first. Reads no more of the files than needed."""
+        """The last lines, oldest first. Reads only as much of the files as needed."""
         return self._tail(count, stream, None)
 
     def snapshot(self, count: int = KEPT_LINES) -> tuple[list[LogLine], LogPosition]:
-        """The last lines and the place after them, from which `follow` goes on without gap or repetition."""
+        """The last lines and the position after them, from which `follow` continues without gaps or repetition."""
         place = self._end()
         return self._tail(count, None, place), place
 
@@ -60,12 +60,12 @@ class ProcessLog:
         return lines[-count:] if count > 0 else []
 
     def written_bytes(self) -> int:
-        """Changes with every line written; not a size, since files go."""
+        """Changes with every line written. Not a size, because files are rotated."""
         place = self._end()
         return place.inode + place.offset
 
     async def follow(self, place: LogPosition) -> AsyncIterator[list[LogLine]]:
-        """New lines in batches. A reader slower than the writer misses lines and never slows it."""
+        """New lines in batches. A reader slower than the writer misses lines and does not slow the writer."""
         while True:
             await asyncio.sleep(_FOLLOW_EVERY_S)
             lines, place = await asyncio.to_thread(self._read_on, place)
@@ -101,7 +101,7 @@ class ProcessLog:
                 with path.open("rb") as file:
                     status = os.fstat(file.fileno())
                     if path.name == "1.log" and status.st_ino != inode:
-                        continue  # not the file we were in: nothing was rotated since
+                        continue  # not the file of the position: no rotation since
                     start = offset if status.st_ino == inode else 0
                     file.seek(max(start, status.st_size - _FOLLOW_BYTES))
                     records = file.read(_FOLLOW_BYTES)
@@ -117,7 +117,7 @@ class ProcessLog:
 def _read_tail(path: Path, count: int, stream: Stream | None, place: LogPosition | None) -> list[LogLine]:
     try:
         file = path.open("rb")
-    except OSError:  # absent, or not to be read: no lines, rather than no answer
+    except OSError:  # missing or unreadable: return no lines rather than fail
         return []
     with file:
         position = file.seek(0, os.SEEK_END)
@@ -130,16 +130,16 @@ def _read_tail(path: Path, count: int, stream: Stream | None, place: LogPosition
             position -= step
             file.seek(position)
             pending = file.read(step) + pending
-            # Up to its first line end the block is the end of a line that starts in the block before.
+            # Up to its first line end, the block is the end of a line that starts in the previous block.
             head, separator, rest = pending.partition(b"\n") if position > 0 else (b"", b"\n", pending)
             if not separator:
                 continue
             pending = head + b"\n" if position > 0 else b""
-            lines = [line for record in rest.split(b"\n") if (line := _wanted(record, stream))] + lines
+            lines = [line for record in rest.split(b"\n") if (line := _parse_of(record, stream))] + lines
         return lines[-count:]
 
 
-def _wanted(record: bytes, stream: Stream | None) -> LogLine | None:
+def _parse_of(record: bytes, stream: Stream | None) -> LogLine | None:
     line = parse_record(record)
     return line if line is not None and stream in (None, line.stream) else None
 
@@ -154,7 +154,7 @@ class ProcessLogs:
 
     def make(self, key: ProcessKey) -> ProcessLog:
         log = self.of(key)
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # the names of models are nobody's business either
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # names of models are private, too
         log.directory.mkdir(mode=0o700, exist_ok=True)
         (log.directory / "key").write_text(key)
         return log
@@ -165,7 +165,7 @@ class ProcessLogs:
         return [ProcessKey(path.read_text()) for path in sorted(self.root.glob("*/key"))]
 
     def sweep(self, keep: Sequence[ProcessKey]) -> None:
-        """Forgets the logs of the keys that stopped longest ago, so that names that never return cost nothing."""
+        """Removes the logs of the processes that stopped longest ago, to bound disk usage."""
         kept = {directory_name(key) for key in keep}
         gone = [path for path in self.root.glob("*") if path.name not in kept] if self.root.is_dir() else []
         gone.sort(key=lambda path: path.stat().st_mtime, reverse=True)
@@ -174,7 +174,7 @@ class ProcessLogs:
 
 
 def directory_name(key: ProcessKey) -> str:
-    """Readable and unique: keys may hold slashes and differ only in what is replaced."""
+    """Readable and unique: keys may contain slashes and may differ only in replaced characters."""
     readable = re.sub(r"[^A-Za-z0-9._-]", "_", key)[:60].lstrip(".")
     return f"{readable}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 

@@ -1,4 +1,4 @@
-"""What the supervisor needs of a machine. The real one is `local`; a simulated one has the same shape."""
+"""The interface between the supervisor and the machine. `local` implements it; tests can simulate it."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -14,54 +14,54 @@ class Listener(Enum):
     OURS = "ours"
     FOREIGN = "foreign"
     NOBODY = "nobody"
-    UNKNOWN = "unknown"  # another user's descriptors are hidden from us
+    UNKNOWN = "unknown"  # descriptors of other users are not visible
 
 
 class Process(Protocol):
-    """One process, started by us or found. Leaving it alone leaves it running."""
+    """One process, started or adopted. Dropping this object does not stop the process."""
 
     @property
     def record(self) -> ProcessRecord: ...
     @property
     def pid(self) -> int | None: ...
     def is_alive(self) -> bool:
-        """From the kernel, now, and cheap."""
+        """Checked with the kernel; cheap."""
         ...
 
-    def is_kept(self) -> bool:
-        """It, or what watches over it, is still there: adopting it makes sense."""
+    def has_shim(self) -> bool:
+        """Whether its shim still runs, so that it can be adopted."""
         ...
 
     def is_current(self) -> bool:
-        """False when the directory it was started from has been replaced since."""
+        """False if the directory it was started from has been replaced since."""
         ...
 
     def reads_current_files(self) -> bool:
-        """False when a file it may read has come or been replaced since."""
+        """False if a file it may read has been added or replaced since."""
         ...
 
     async def wait(self) -> Exit: ...
     async def update(self, record: ProcessRecord) -> None:
-        """Durable on return, so that it can be acted upon."""
+        """Durable on return."""
         ...
 
     async def stop_tree(self, *, grace_s: float, within_s: float) -> tuple[int, ...]:
-        """TERM, a bounded wait, KILL. Answers who is left; nobody, unless the kernel holds them."""
+        """Sends TERM, waits up to `grace_s`, then sends KILL. Returns the pids that the kernel did not end."""
         ...
 
     async def forget(self) -> None:
-        """Nothing of it runs any more: its record goes."""
+        """Removes its record. Call it when no process is left."""
         ...
 
     async def find_listener(self) -> Listener: ...
     async def activity(self) -> tuple[float, int]:
-        """Changes while the process computes or writes."""
+        """A value that changes while the process computes or writes."""
         ...
 
-    async def last_words(self) -> tuple[str, ...]: ...
+    async def last_output(self) -> tuple[str, ...]: ...
 
     def read_usage(self, gpu_memory: Mapping[int, int] | None) -> TreeUsage:
-        """Blocks for some milliseconds. `gpu_memory` is by pid, or None when unknown."""
+        """Blocks for some milliseconds. `gpu_memory` is by pid, or None if unknown."""
         ...
 
 
@@ -69,12 +69,12 @@ class Processes(Protocol):
     @property
     def logs(self) -> ProcessLogs: ...
     async def launch(self, spec: ProcessSpec, *, port: int, restarts: int, crashes_s: Sequence[float]) -> Process:
-        """Answers when the program runs, or has failed to: then `wait` tells at once. Raises Unavailable when trying
-        again later may help."""
+        """Returns when the program runs or has failed to start, in which case `wait` returns at once. Raises
+        Unavailable if a later retry may succeed."""
         ...
 
     async def survivors(self) -> Sequence[Process]:
-        """What an earlier worker left, alive or ended."""
+        """Processes left by an earlier worker, running or ended."""
         ...
 
     async def sample(self, processes: Sequence[Process]) -> list[TreeUsage]: ...

@@ -1,7 +1,7 @@
-"""Which directories keep a user from what it needs, and how a view of the disk of its own leads past them.
+"""Plans mounts for users that cannot traverse a directory on the path to their files.
 
-A data directory may lie where other users cannot walk, below /root or a home. There an empty directory takes the place
-of the closed one, in that process's view only, and what the process may reach is shown in it under the same names.
+The data directory may be below /root or a home directory, which other users cannot traverse. In the mount namespace of
+the process an empty directory replaces the closed one, and the allowed files are mounted in it under the same names.
 """
 
 import os
@@ -17,7 +17,7 @@ class User:
     groups: tuple[int, ...]
 
     def has(self, status: os.stat_result, bits: int) -> bool:
-        """`bits` as for others: 1 to walk through, 4 to read."""
+        """`bits` as in the mode for others: 1 to traverse, 4 to read."""
         if status.st_uid == self.uid:
             return bool(status.st_mode & (bits << 6) == bits << 6)
         if status.st_gid in (self.gid, *self.groups):
@@ -40,7 +40,7 @@ class View:
 
 
 def plan_view(paths: Iterable[str], user: User) -> View:
-    """Empty when the user gets to all of them by itself. Paths that are not there are passed over."""
+    """Empty if the user can reach all paths. Missing paths are skipped."""
     found = [way for path in paths if (way := _walk(path)) is not None]
     closed = {place for way in found for place in way.directories if not user.has(os.stat(place), 1)}
     hidden = tuple(_topmost(closed))
@@ -60,7 +60,7 @@ _MOST_LINKS = 40
 
 
 def _walk(path: str) -> _Way | None:
-    """As the kernel does: name by name, and where a link leads."""
+    """Resolves a path like the kernel: component by component, following links."""
     ahead = [part for part in reversed(path.split("/")) if part]
     here = "/"
     directories: list[str] = []
@@ -101,12 +101,12 @@ def _below_any(path: str, others: Iterable[str]) -> bool:
 
 
 def open_to_read(path: str, user: User) -> None:
-    """Weights that a worker with a strict umask wrote are closed to everybody else; where they lie is closed anyway."""
+    """Makes weights readable that a worker with a strict umask wrote. Their directory still protects them."""
     for place in _tree(path):
         status = os.lstat(place)
-        wanted = 5 if stat.S_ISDIR(status.st_mode) else 4
-        if not stat.S_ISLNK(status.st_mode) and not user.has(status, wanted):
-            os.chmod(place, stat.S_IMODE(status.st_mode) | wanted | wanted << 3)
+        needed = 5 if stat.S_ISDIR(status.st_mode) else 4
+        if not stat.S_ISLNK(status.st_mode) and not user.has(status, needed):
+            os.chmod(place, stat.S_IMODE(status.st_mode) | needed | needed << 3)
 
 
 def _tree(path: str) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Hands out ports: the pool decides, a bind finds out whether a stranger is there already."""
+"""Allocates ports: the pool proposes one, and a bind checks that no other program uses it."""
 
 import socket
 from pathlib import Path
@@ -14,21 +14,23 @@ class Ports:
     def __init__(self, pool: PortPool, clock: Clock) -> None:
         self._pool, self._clock = pool, clock
         self._none_left = False
-        """The last process to ask got none."""
+        """Whether the last allocation failed."""
 
     @property
     def in_use(self) -> dict[int, str]:
         return self._pool.in_use
 
     def take(self, key: str, *, avoid: frozenset[int] = frozenset()) -> int:
-        """`avoid`: ports where a stranger was met a moment ago, although the bind had succeeded."""
+        """`avoid`: ports that another program took recently, although the bind had succeeded."""
         now_s = self._clock.monotonic_s()
         foreign = 0
         for port in self._pool.candidates(key, now_s=now_s):
             try:
                 free = port not in avoid and can_bind(port)
             except OSError as problem:
-                raise Unavailable(f"this machine cannot start another process now: {problem}") from problem
+                raise Unavailable(
+                    f"this machine cannot start another process now: {problem}. Free resources on it and try again."
+                ) from problem
             if not free:
                 foreign += 1
                 continue
@@ -39,7 +41,7 @@ class Ports:
         raise self._pool.exhausted(now_s=now_s, foreign=foreign)
 
     def find_exhausted(self) -> NoPortLeft | None:
-        """Why the next process would get none. Strangers on our ports are looked for only where they were met."""
+        """Why the next allocation would fail. Checks for other programs only after a failed allocation."""
         now_s, foreign = self._clock.monotonic_s(), 0
         for port in self._pool.candidates("", now_s=now_s):
             if not self._none_left or can_bind(port):
@@ -48,7 +50,7 @@ class Ports:
         return self._pool.exhausted(now_s=now_s, foreign=foreign)
 
     def keep(self, port: int, key: str) -> None:
-        """For an adopted process, which has its port already."""
+        """Claims the port of an adopted process."""
         self._pool.claim(port, key)
 
     def release(self, port: int, key: str) -> None:
@@ -56,8 +58,8 @@ class Ports:
 
 
 def can_bind(port: int) -> bool:
-    """On all addresses, so that a listener on one of them stands out; with the option servers set, so that connections
-    closed a minute ago do not."""
+    """Binds to all addresses, to detect a listener on any of them; with SO_REUSEADDR, to ignore recently closed
+    connections."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -67,11 +69,11 @@ def can_bind(port: int) -> bool:
     return True
 
 
-def read_port_pool(wanted: PortSpan = DEFAULT_PORTS, root: Path = Path("/")) -> PortPool:
+def read_port_pool(span: PortSpan = DEFAULT_PORTS, root: Path = Path("/")) -> PortPool:
     settings = root / "proc/sys/net/ipv4"
     spans = _spans(_text(settings / "ip_local_port_range").replace("\t", "-").replace(" ", "-"))
     reserved = _spans(_text(settings / "ip_local_reserved_ports"))
-    return PortPool(plan_ports(wanted, ephemeral=spans[0] if spans else None, reserved=reserved))
+    return PortPool(plan_ports(span, ephemeral=spans[0] if spans else None, reserved=reserved))
 
 
 def _spans(text: str) -> list[PortSpan]:

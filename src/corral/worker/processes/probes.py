@@ -1,4 +1,4 @@
-"""Is a process able to work? A probe asks over the network; who answered is found out separately."""
+"""Readiness probes over the network. Which process answers is checked separately."""
 
 import asyncio
 import contextlib
@@ -21,18 +21,18 @@ class ProbeTarget:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
     ready: bool
-    proves_token: bool = False  # right token accepted and wrong one refused: nobody else could have answered so
+    proves_token: bool = False  # it accepted the right token and rejected a wrong one, so it is the right process
     detail: str = ""
 
 
 class Probe(Protocol):
-    """Never raises for what the other side does, and is done within a few seconds."""
+    """Does not raise for failures of the other side, and returns within a few seconds."""
 
     async def ask(self, target: ProbeTarget) -> ProbeAnswer: ...
 
 
 class ListeningProbe:
-    """Ready is whoever accepts a connection. For backends with nothing better to ask."""
+    """Ready when the port accepts a connection. For backends without a health endpoint."""
 
     async def ask(self, target: ProbeTarget) -> ProbeAnswer:
         try:
@@ -42,7 +42,7 @@ class ListeningProbe:
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()
         except (OSError, TimeoutError) as problem:
-            return ProbeAnswer(ready=False, detail=f"no connection: {_words(problem)}")
+            return ProbeAnswer(ready=False, detail=f"no connection: {_describe(problem)}")
         return ProbeAnswer(ready=True)
 
 
@@ -60,18 +60,18 @@ class HttpProbe:
                     return ProbeAnswer(ready=True)
                 refused = await _get_status(target, self.readiness.path, "not-" + target.token[::-1])
         except (OSError, TimeoutError, ValueError) as problem:
-            return ProbeAnswer(ready=False, detail=f"{self.readiness.path}: {_words(problem)}")
+            return ProbeAnswer(ready=False, detail=f"{self.readiness.path}: {_describe(problem)}")
         if refused in (401, 403):
             return ProbeAnswer(ready=True, proves_token=True)
         return ProbeAnswer(ready=False, detail=f"{self.readiness.path} answers {refused} to a wrong token")
 
 
-def _words(problem: Exception) -> str:
-    return str(problem) or "no answer in time"
+def _describe(problem: Exception) -> str:
+    return str(problem) or "timed out"
 
 
 async def _get_status(target: ProbeTarget, path: str, token: str) -> int:
-    """We close, not the server: who closes first keeps the port busy for a minute, and the port is the server's."""
+    """Closes the connection before the server does: the side that closes first keeps its port in TIME_WAIT."""
     reader, writer = await asyncio.open_connection(target.host, target.port, limit=_STATUS_LINE_BYTES)
     try:
         host = f"[{target.host}]" if ":" in target.host else target.host
@@ -83,22 +83,22 @@ async def _get_status(target: ProbeTarget, path: str, token: str) -> int:
         )
         writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode())
         await writer.drain()
-        words = (await reader.readline()).split()
+        parts = (await reader.readline()).split()
     finally:
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise ValueError("the answer is not HTTP")
-    return int(words[1])
+    if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
+        raise ValueError("the response is not HTTP")
+    return int(parts[1])
 
 
 def local_probe(readiness: ProcessReadiness) -> Probe:
-    """For the protocols that need no library of their own. The caller brings the one for gRPC."""
+    """The probe for protocols that need no library. The caller provides the one for gRPC."""
     match readiness.kind:
         case "listening":
             return ListeningProbe()
         case "http":
             return HttpProbe(readiness)
         case "grpc":
-            raise ValueError("a gRPC process needs a gRPC probe; hand one to the supervisor")
+            raise ValueError("a gRPC process needs a gRPC probe; pass one to the supervisor")

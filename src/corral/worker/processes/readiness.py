@@ -1,4 +1,4 @@
-"""Waits until a process is ready and known to be the one that answers."""
+"""Waits until a process is ready and is the one that listens on its port."""
 
 import asyncio
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class NotReady:
 
 
 async def await_ready(process: Process, probe: Probe, readiness: ProcessReadiness) -> BecameReady | NotReady:
-    """Who listens is settled before the process's token is sent anywhere: a stranger on our port must not learn it."""
+    """Checks who listens before it sends the token, so that another program on the port does not receive it."""
     record = process.record
     target = ProbeTarget(host=record.spec.own_host, port=record.port, token=record.token)
     loop = asyncio.get_running_loop()
@@ -40,11 +40,11 @@ async def await_ready(process: Process, probe: Probe, readiness: ProcessReadines
                 answer = await probe.ask(target)
                 if answer.ready and (listener is Listener.OURS or answer.proves_token):
                     return BecameReady()
-                detail = answer.detail or f"who listens on port {record.port} cannot be found out"
+                detail = answer.detail or f"cannot determine which program listens on port {record.port}"
         now_s = loop.time()
         if now_s - began_s >= readiness.within_s:
             return NotReady(f"not ready within {readiness.within_s:.0f} s: {detail}")
-        if now_s - looked_s >= look_every_s:  # not at each turn: it reads the whole process table
+        if now_s - looked_s >= look_every_s:  # not in every iteration: it reads the whole process table
             looked_s = now_s
             if (seen := await process.activity()) != activity:
                 activity, active_s = seen, now_s

@@ -1,11 +1,11 @@
-"""What is on disk about each process, so that a worker that was killed is continued by the next.
+"""The files about each process, from which the next worker continues after this one was killed.
 
-    <state>/processes/<marker>/record.json   by the worker, before anything is started, and at each decision
-                               lock          held by the keeper as long as it lives
-                               started       by the keeper, before the backend's first instruction
-                               exit          by the keeper, when the backend has ended
+    <state>/processes/<marker>/record.json   written by the worker before the start and at each decision
+                               lock          held by the shim while it runs
+                               started       written by the shim before it executes the backend
+                               exit          written by the shim when the backend has ended
 
-Files are replaced whole by renaming but not synced: a record matters only until the next boot.
+Files are replaced atomically by renaming but not synced: a record is valid only until the next boot.
 """
 
 import errno
@@ -23,8 +23,8 @@ from corral.core.processes.process import Exit, ProcessRecord
 
 @dataclass(frozen=True, slots=True)
 class StartRecord:
-    keeper_pid: int
-    keeper_ticks: int
+    shim_pid: int
+    shim_ticks: int
     main_pid: int
     main_ticks: int
 
@@ -45,7 +45,7 @@ class RecordDirectory:
         new.rename(self.path / "record.json")
 
     def read(self) -> ProcessRecord | None:
-        """None when there is none to be had: we were killed before it was written, or the disk is damaged."""
+        """None if it is missing or damaged: the worker was killed before it was written, or the disk failed."""
         try:
             return _decode((self.path / "record.json").read_bytes())
         except (OSError, msgspec.MsgspecError):
@@ -53,10 +53,10 @@ class RecordDirectory:
 
     def read_started(self) -> StartRecord | None:
         try:
-            keeper, keeper_ticks, main, main_ticks = map(int, (self.path / "started").read_text().split())
+            shim, shim_ticks, main, main_ticks = map(int, (self.path / "started").read_text().split())
         except (OSError, ValueError):
             return None
-        return StartRecord(keeper, keeper_ticks, main, main_ticks)
+        return StartRecord(shim, shim_ticks, main, main_ticks)
 
     def read_exit(self) -> Exit | None:
         try:
@@ -70,7 +70,7 @@ class RecordDirectory:
         )
 
     def take_lock(self) -> int | None:
-        """A descriptor that holds the lock, to be handed to the keeper; None while a keeper has it."""
+        """A descriptor that holds the lock, to be inherited by the shim; None while a shim holds it."""
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +81,7 @@ class RecordDirectory:
             raise
         return fd
 
-    def is_kept(self) -> bool:
+    def has_shim(self) -> bool:
         fd = self.take_lock()
         if fd is None:
             return True
@@ -89,7 +89,7 @@ class RecordDirectory:
         return False
 
     def remove(self) -> None:
-        """The record goes first: what is left of the directory then tells the next start that nothing is wanted."""
+        """Removes the record first, so that the next worker does not adopt a partly removed directory."""
         (self.path / "record.json").unlink(missing_ok=True)
         try:
             shutil.rmtree(self.path)
@@ -104,7 +104,7 @@ class Records:
 
     def make(self, marker: str) -> RecordDirectory:
         path = self.root / marker
-        path.mkdir(mode=0o711, parents=True)  # the backend's own user walks through to its private directory
+        path.mkdir(mode=0o711, parents=True)  # the backend's user traverses it to its private directory
         return RecordDirectory(path)
 
     def all(self) -> Iterator[RecordDirectory]:
@@ -113,7 +113,7 @@ class Records:
 
 
 def read_boot_id(root: Path = Path("/")) -> str:
-    """Empty where the system does not tell; then pids are compared by start time alone."""
+    """Empty if not available; processes are then compared by pid and start time only."""
     try:
         return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -121,9 +121,9 @@ def read_boot_id(root: Path = Path("/")) -> str:
 
 
 def read_start_ticks(pid: int) -> int | None:
-    """With the pid, the identity of a process until the next boot. None for the dead, zombies included.
+    """With the pid, identifies a process until the next boot. None if it has ended, including zombies.
 
-    Plain and unbuffered, as it is asked whenever a model is found to be loaded already.
+    Unbuffered for speed: called for each request that finds a model loaded.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
@@ -134,8 +134,8 @@ def read_start_ticks(pid: int) -> int | None:
 
 
 def is_still(pid: int, start_ticks: int) -> bool:
-    """Whether the process that had this number is alive. Where the machine has no descriptor left to look with, that
-    there is one of this number is the best answer: "dead" would end it."""
+    """Whether the process is alive. If no descriptor is left to check, whether any process has this pid: reporting
+    the process as ended would stop it."""
     try:
         return read_start_ticks(pid) == start_ticks
     except OSError:

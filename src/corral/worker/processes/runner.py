@@ -1,4 +1,4 @@
-"""The life of one key: start, ready, serve, crash, wait, start again; until it is stopped or given up."""
+"""Runs the process of one key: start, wait until ready, serve, restart after a crash, until stopped or failed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,6 +9,7 @@ import structlog
 from corral.core.errors import CorralError, Unavailable
 from corral.core.processes.process import (
     BackingOff,
+    DesiredRun,
     Exit,
     Failed,
     ProcessKey,
@@ -32,7 +33,7 @@ from corral.worker.processes.readiness import BecameReady, NotReady, await_ready
 
 log = structlog.get_logger()
 
-_OTHER_PORTS = 3  # tried when a stranger took ours between the look and the start
+_OTHER_PORTS = 3  # attempts when another program takes the port before the start
 _RETRY_STOP_AFTER_S = 5.0
 
 BeforeStop = Callable[[ProcessView], Awaitable[None]]
@@ -40,7 +41,7 @@ BeforeStop = Callable[[ProcessView], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerContext:
-    """What every life is handed."""
+    """Dependencies and limits shared by all runners."""
 
     processes: Processes
     ports: Ports
@@ -55,30 +56,30 @@ class RunnerContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopOrder:
+class StopRequest:
     reason: str
     grace_s: float
     before: BeforeStop | None = None
 
 
 class ProcessRunner:
-    def __init__(self, spec: ProcessSpec, around: RunnerContext, *, found: Process | None = None) -> None:
+    def __init__(self, spec: ProcessSpec, context: RunnerContext, *, adopted: Process | None = None) -> None:
         self.spec = spec
         self.state: ProcessState = ProcessStarting(attempt=0)
-        self.process = found
+        self.process = adopted
         self.stuck: Stuck | None = None
-        self._around = around
-        self._news = asyncio.Event()
-        self._try_again = asyncio.Event()  # to end what is stuck, before it is due
-        self._order: asyncio.Future[StopOrder] = asyncio.get_running_loop().create_future()
+        self._context = context
+        self._changed = asyncio.Event()
+        self._try_again = asyncio.Event()  # retries the stop of a stuck process at once
+        self._stop_request: asyncio.Future[StopRequest] = asyncio.get_running_loop().create_future()
         self._crashes_s: tuple[float, ...] = ()
         self._restarts = 0
         self._was_ready = False
         self._foreign_ports: frozenset[int] = frozenset()
         self._previous: Process | None = None  # crashed, and about to be replaced
         self._log = log.bind(process=spec.key, backend=spec.backend)
-        if found is not None:
-            record = found.record
+        if adopted is not None:
+            record = adopted.record
             self._crashes_s, self._restarts = record.crashes_s, record.restarts
             self._was_ready = record.was_ready or record.restarts > 0
 
@@ -97,53 +98,53 @@ class ProcessRunner:
 
     @property
     def is_stopping(self) -> bool:
-        return self._order.done()
+        return self._stop_request.done()
 
-    def stop(self, order: StopOrder) -> None:
-        """Once: a second order changes nothing, its giver waits for the first. What would not end is tried anew, so
-        that the giver is told how it is now and not how it was."""
-        if not self._order.done():
-            self._order.set_result(order)
+    def stop(self, request: StopRequest) -> None:
+        """Requests a stop. A second request has no effect but retries the end of a stuck process, so that its caller
+        gets the current outcome."""
+        if not self._stop_request.done():
+            self._stop_request.set_result(request)
         self.stuck = None
         self._try_again.set()
 
     async def confirm(self, generation: int | None) -> None:
-        """A newer order wants what runs already. Noted where a restart of either finds it."""
+        """Records that a newer command requests the running process, durably over restarts of worker and process."""
         if generation is None or (self.spec.generation is not None and generation <= self.spec.generation):
             return
         self.spec = replace(self.spec, generation=generation)
         if self.process is not None:
             await self._note(self.process, replace(self.process.record, spec=self.spec))
-        self._around.changed(self.view)
+        self._context.changed(self.view)
 
     async def until(self, is_so: Callable[["ProcessRunner"], bool]) -> None:
-        """Waiting costs nobody anything: a caller who leaves neither stops nor hurries the process."""
+        """Waits for a condition. A caller who stops waiting does not affect the process."""
         while not is_so(self):
-            await self._news.wait()
+            await self._changed.wait()
 
     async def run(self) -> None:
-        """Ends when the process is stopped or given up. Cancelled, it leaves the process to the next worker."""
+        """Returns when the process was stopped or has failed. When cancelled, leaves the process to the next worker."""
         try:
-            await self._live()
+            await self._run_until_ended()
         except CorralError as problem:
             await self._fail(Failed(reason=str(problem), last=Exit(problem=str(problem))))
-        except Exception as problem:  # noqa: BLE001  the edge of a life: the others go on
-            self._log.exception("process.life_failed")
+        except Exception as problem:  # noqa: BLE001  a failed runner must not affect the others
+            self._log.exception("process.runner_failed")
             await self._fail(
-                Failed(reason=f"an error of the worker itself: {problem!r}", last=Exit(problem=repr(problem)))
+                Failed(reason=f"internal error of the worker: {problem!r}", last=Exit(problem=repr(problem)))
             )
 
-    async def _live(self) -> None:
+    async def _run_until_ended(self) -> None:
         while True:
             process: Process | None = None
-            ended: Exit | NotReady | StopOrder
+            ended: Exit | NotReady | StopRequest
             match self.process or await self._launch():
                 case Exit() as ended:
                     pass
                 case process:
                     ended = await self._serve(process)
             match ended:
-                case StopOrder():
+                case StopRequest():
                     return await self._stop(process, ended)
                 case NotReady(port_is_foreign=True) if process is not None and len(self._foreign_ports) < _OTHER_PORTS:
                     self._log.warning("process.port_taken", port=process.record.port)
@@ -156,108 +157,109 @@ class ProcessRunner:
                 return None
 
     async def _launch(self) -> Process | Exit:
-        """A restart that finds no port or no memory counts as a crash; the first start tells its caller instead."""
-        around = self._around
+        """Starts the process. Without a port or memory, a first start raises and a restart counts it as a crash."""
+        context = self._context
         self._become(ProcessStarting(attempt=self._restarts))
         port = None
         try:
-            port = around.ports.take(self.key, avoid=self._foreign_ports)
-            process = await around.processes.launch(
+            port = context.ports.take(self.key, avoid=self._foreign_ports)
+            process = await context.processes.launch(
                 self.spec, port=port, restarts=self._restarts, crashes_s=self._crashes_s
             )
         except BaseException as problem:
             if port is not None:
-                around.ports.release(port, self.key)
+                context.ports.release(port, self.key)
             if isinstance(problem, Unavailable) and self._was_ready:
                 return Exit(problem=str(problem))
             raise
         self.process = process
         self._log.info("process.launched", pid=process.pid, port=port, attempt=self._restarts)
-        # The record of a crash goes only now: a worker killed before leaves the wish to start again behind.
+        # The crash record is removed only now: a worker killed earlier leaves a record that causes a restart.
         await self._forget_previous()
         return process
 
-    async def _serve(self, process: Process) -> Exit | NotReady | StopOrder:
-        """Until something ends it. An order to stop counts more than an exit that came at the same time."""
+    async def _serve(self, process: Process) -> Exit | NotReady | StopRequest:
+        """Runs until something ends it. A stop request takes precedence over a simultaneous exit."""
         record = process.record
-        if record.wanted == "stopped":
-            return StopOrder(reason=record.reason, grace_s=self._around.grace_s)
+        if record.desired is DesiredRun.STOPPED:
+            return StopRequest(reason=record.reason, grace_s=self._context.grace_s)
         if not (record.was_ready and await process.find_listener() is Listener.OURS):
-            probe = self._around.probe_of(self.spec)
-            outcome = await first_of(self._ordered(), process.wait(), await_ready(process, probe, self.spec.readiness))
+            probe = self._context.probe_of(self.spec)
+            ready = await_ready(process, probe, self.spec.readiness)
+            outcome = await first_of(self._stop_requested(), process.wait(), ready)
             if not isinstance(outcome, BecameReady):
                 return outcome
-            # The newest of both: while it started, a newer order may have confirmed it.
+            # The current spec: a newer command may have confirmed the process while it was starting.
             await self._note(process, replace(process.record, spec=self.spec, was_ready=True))
         self._was_ready = True
         self._become(Ready(port=record.port, token=record.token))
         self._log.info("process.ready", pid=process.pid, port=record.port)
-        return await first_of(self._ordered(), process.wait())
+        return await first_of(self._stop_requested(), process.wait())
 
-    async def _ordered(self) -> StopOrder:
-        return await asyncio.shield(self._order)
+    async def _stop_requested(self) -> StopRequest:
+        return await asyncio.shield(self._stop_request)
 
     async def _recover(self, process: Process | None, ended: Exit) -> bool:
-        """After a crash: True when it is time to start again. A first start is not repeated; whoever asked decides."""
-        around = self._around
+        """Handles a crash. True when the process should be started again; a failed first start is not retried."""
+        context = self._context
         if isinstance(self.state, Ready):
-            # Told before anything else is done: whoever sends requests here must not wait for our clearing up.
+            # Reported first, so that clients stop sending requests before the cleanup is done.
             self._become(BackingOff(delay_s=0.0, attempt=self._restarts + 1, last=ended))
-        words = await process.last_words() if process is not None else ()
+        output = await process.last_output() if process is not None else ()
         await self._count_crash(process)
-        self._log.warning("process.ended", how=ended.describe(), crashes=len(self._crashes_s), last_words=words[-3:])
+        self._log.warning("process.ended", how=ended.describe(), crashes=len(self._crashes_s), last_output=output[-3:])
         if process is not None:
-            await self._end_tree(process, grace_s=0, within_s=around.stop_within_s)
-            around.ports.release(process.record.port, self.key)
-        plan = plan_restart(around.policy, self._crashes_s, now_s=around.clock.monotonic_s(), draw=around.ids.draw())
+            await self._end_tree(process, grace_s=0, within_s=context.stop_within_s)
+            context.ports.release(process.record.port, self.key)
+        plan = plan_restart(context.policy, self._crashes_s, now_s=context.clock.monotonic_s(), draw=context.ids.draw())
         if not self._was_ready or isinstance(plan, GiveUp):
             reason = ended.describe() if not isinstance(plan, GiveUp) else f"{ended.describe()}; {plan.reason}"
-            await self._fail(Failed(reason=reason, last=ended, stderr_tail=words))
+            await self._fail(Failed(reason=reason, last=ended, stderr_tail=output))
             return False
         self._restarts += 1
         self._become(BackingOff(delay_s=plan.delay_s, attempt=plan.attempt, last=ended))
-        order = await first_of(self._ordered(), asyncio.sleep(plan.delay_s))
-        if order is not None:
-            await self._stop(process, order)
+        request = await first_of(self._stop_requested(), asyncio.sleep(plan.delay_s))
+        if request is not None:
+            await self._stop(process, request)
             return False
         self._previous, self.process = process or self._previous, None
         return True
 
     async def _count_crash(self, process: Process | None) -> None:
         if process is not None and process.record.counted:
-            return  # by an earlier worker, which was killed while it waited to start it again
-        now_s = self._around.clock.monotonic_s()
-        self._crashes_s = (*recent_crashes(self._around.policy, self._crashes_s, now_s=now_s), now_s)
+            return  # by an earlier worker that was killed during the back-off
+        now_s = self._context.clock.monotonic_s()
+        self._crashes_s = (*recent_crashes(self._context.policy, self._crashes_s, now_s=now_s), now_s)
         if process is not None:
             await self._note(process, replace(process.record, crashes_s=self._crashes_s, counted=True))
 
-    async def _stop(self, process: Process | None, order: StopOrder) -> None:
+    async def _stop(self, process: Process | None, request: StopRequest) -> None:
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + self._around.stop_within_s
+        until_s = loop.time() + self._context.stop_within_s
         if process is not None:
-            await self._note(process, replace(process.record, wanted="stopped", reason=order.reason))
+            await self._note(process, replace(process.record, desired=DesiredRun.STOPPED, reason=request.reason))
         was_ready = isinstance(self.state, Ready)
-        self._become(Stopping(reason=order.reason))
-        if order.before is not None and was_ready:
-            await self._say_goodbye(order.before)
+        self._become(Stopping(reason=request.reason))
+        if request.before is not None and was_ready:
+            await self._unload(request.before)
         if process is not None:
-            await self._clear(process, grace_s=order.grace_s, within_s=max(1.0, until_s - loop.time()))
+            await self._clear(process, grace_s=request.grace_s, within_s=max(1.0, until_s - loop.time()))
         await self._forget_previous()
-        self._log.info("process.stopped", reason=order.reason)
-        self._become(ProcessStopped(reason=order.reason))
+        self._log.info("process.stopped", reason=request.reason)
+        self._become(ProcessStopped(reason=request.reason))
 
     async def _note(self, process: Process, record: ProcessRecord) -> None:
-        """Before it is acted upon. A full disk does not keep a process from being stopped; the next worker may then
-        take it for one to be kept, and is told so by whoever wants it gone."""
+        """Writes a decision before acting on it. On a full disk the stop continues; the next worker may then adopt the
+        process until a frontend requests the stop again."""
         try:
             await process.update(record)
         except OSError as problem:
             self._log.error("process.record_not_written", error=str(problem))
 
-    async def _say_goodbye(self, before: BeforeStop) -> None:
-        """Best effort: a backend that does not listen is stopped all the same."""
+    async def _unload(self, before: BeforeStop) -> None:
+        """Asks the backend to unload its model. Best effort: the process is stopped in any case."""
         try:
-            async with asyncio.timeout(self._around.before_stop_within_s):
+            async with asyncio.timeout(self._context.before_stop_within_s):
                 await before(self.view)
         except TimeoutError:
             self._log.warning("process.unload_timed_out")
@@ -265,26 +267,26 @@ class ProcessRunner:
             self._log.warning("process.unload_failed", error=repr(problem), exc_info=True)
 
     async def _clear(self, process: Process, *, grace_s: float = 0, within_s: float | None = None) -> None:
-        await self._end_tree(process, grace_s=grace_s, within_s=within_s or self._around.stop_within_s)
-        self._around.ports.release(process.record.port, self.key)
+        await self._end_tree(process, grace_s=grace_s, within_s=within_s or self._context.stop_within_s)
+        self._context.ports.release(process.record.port, self.key)
         await process.forget()
         self.process = None
 
     async def _end_tree(self, process: Process, *, grace_s: float, within_s: float) -> None:
-        """Returns when nothing is left. What the kernel holds is tried again for as long as it takes."""
+        """Returns when no process is left. Retries without limit while the kernel does not end one."""
         while left := await self._stop_tree(process, grace_s=grace_s, within_s=within_s):
             self.stuck, grace_s = left, 0
             self._try_again.clear()
-            self._log.error("process.will_not_end", pids=left.pids, problem=left.problem)
-            self._tell()
+            self._log.error("process.stop_failed", pids=left.pids, problem=left.problem)
+            self._notify()
             await first_of(self._try_again.wait(), asyncio.sleep(_RETRY_STOP_AFTER_S, result=True))
         self.stuck = None
 
     async def _stop_tree(self, process: Process, *, grace_s: float, within_s: float) -> Stuck | None:
         try:
-            # Half of the time belongs to KILL, however long a grace was asked for.
+            # Half of the time is reserved for KILL, regardless of the requested grace period.
             left = await process.stop_tree(grace_s=min(grace_s, within_s / 2), within_s=within_s)
-        except OSError as problem:  # a machine out of descriptors cannot tell who is left: not knowing is not "nobody"
+        except OSError as problem:  # out of descriptors: members may be left
             return Stuck((process.pid or 0,), problem=str(problem))
         return Stuck(left) if left else None
 
@@ -293,7 +295,7 @@ class ProcessRunner:
             if self.process is not None:
                 await self._clear(self.process)
             await self._forget_previous()
-        except Exception:  # noqa: BLE001  the first failure is the one to tell
+        except Exception:  # noqa: BLE001  the first failure is the one to report
             self._log.exception("process.clear_failed")
         self._log.error("process.failed", reason=failed.reason)
         self._become(failed)
@@ -305,12 +307,12 @@ class ProcessRunner:
 
     def _become(self, state: ProcessState) -> None:
         self.state = state
-        self._tell()
+        self._notify()
         try:
-            self._around.changed(self.view)
-        except Exception:  # noqa: BLE001  a listener's trouble is not the process's
+            self._context.changed(self.view)
+        except Exception:  # noqa: BLE001  a failing listener must not affect the process
             self._log.exception("process.listener_failed")
 
-    def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
+    def _notify(self) -> None:
+        news, self._changed = self._changed, asyncio.Event()
         news.set()

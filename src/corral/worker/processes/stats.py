@@ -1,4 +1,4 @@
-"""How much memory and processor time a tree of processes uses."""
+"""Memory and CPU time of a process tree."""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -10,11 +10,11 @@ from corral.worker.hardware.nvml import Nvml, NvmlError
 
 
 def read_tree_usage(members: Iterable[psutil.Process], gpu_memory: Mapping[int, int] | None) -> TreeUsage:
-    """Pages that processes share are counted once, by the largest share; an exact count would walk every page."""
+    """Counts shared pages once, by the largest share; an exact count would need to read every page."""
     private = shared = count = gpu = 0
     cpu_s = 0.0
     for process in members:
-        with contextlib.suppress(psutil.Error):  # gone meanwhile
+        with contextlib.suppress(psutil.Error):  # ended meanwhile
             memory, times = process.memory_info(), process.cpu_times()
             process_shared = getattr(memory, "shared", 0)
             private += memory.rss - process_shared
@@ -27,7 +27,7 @@ def read_tree_usage(members: Iterable[psutil.Process], gpu_memory: Mapping[int, 
 
 
 def read_gpu_memory_by_pid(nvml: Nvml) -> Mapping[int, int] | None:
-    """None where there is no driver to tell, or it does not tell by process (in a virtual machine, in a container)."""
+    """None without a driver, or if it does not report usage by process (in some virtual machines and containers)."""
     used: dict[int, int] = {}
     try:
         nvml.open()
@@ -37,5 +37,5 @@ def read_gpu_memory_by_pid(nvml: Nvml) -> Mapping[int, int] | None:
                     return None
                 used[process.pid] = used.get(process.pid, 0) + process.memory_bytes
     except NvmlError:
-        return None  # read_hardware tells the reason; here it only means unknown
+        return None  # read_hardware reports the reason
     return used

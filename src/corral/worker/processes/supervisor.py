@@ -1,4 +1,4 @@
-"""Owns every process of the worker: one life for each key, each a task of the group it was given."""
+"""Owns all processes of the worker: one runner per process key, each a task of the given task group."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ from corral.worker.processes.logs import ProcessLogs
 from corral.worker.processes.machine_port import Processes
 from corral.worker.processes.ports import Ports
 from corral.worker.processes.probes import Probe, local_probe
-from corral.worker.processes.runner import BeforeStop, ProcessRunner, RunnerContext, StopOrder
+from corral.worker.processes.runner import BeforeStop, ProcessRunner, RunnerContext, StopRequest
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ _KEPT_FAILURES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningProcess:
-    """A process that was ready when this was made, and is the one that answers on the port."""
+    """A process that is ready and listens on the port."""
 
     spec: ProcessSpec
     pid: int
@@ -47,11 +47,11 @@ class RunningProcess:
 
 
 def _ignore(_: ProcessView) -> None:
-    """For callers who need no news."""
+    """The default listener."""
 
 
 class Supervisor:
-    """Leaving the task group leaves the processes running, for the next worker to adopt; `stop_all` ends them."""
+    """Processes keep running when the task group ends, and the next worker adopts them; `stop_all` stops them."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Supervisor:
         before_stop_within_s: float = 5.0,
     ) -> None:
         self._tasks, self._processes, self._ports = tasks, processes, ports
-        self._lives: dict[ProcessKey, ProcessRunner] = {}
-        self._around = RunnerContext(
+        self._runners: dict[ProcessKey, ProcessRunner] = {}
+        self._context = RunnerContext(
             processes=processes,
             ports=ports,
             clock=clock,
@@ -84,7 +84,7 @@ class Supervisor:
         )
 
     def find_exhausted_ports(self) -> NoPortLeft | None:
-        """Why no further process would get a port; None while one would."""
+        """Why no further process can get a port; None if one can."""
         return self._ports.find_exhausted()
 
     @property
@@ -92,128 +92,129 @@ class Supervisor:
         return self._processes.logs
 
     def list(self) -> tuple[ProcessView, ...]:
-        return tuple(life.view for life in self._lives.values())
+        return tuple(runner.view for runner in self._runners.values())
 
     def get(self, key: ProcessKey) -> ProcessView | None:
-        life = self._lives.get(key)
-        return life.view if life is not None else None
+        runner = self._runners.get(key)
+        return runner.view if runner is not None else None
 
     def running(self, key: ProcessKey) -> RunningProcess | None:
-        """Asks the kernel, not our memory. None for a process that was killed behind our back, and for one that was
-        started from a directory that has been replaced since."""
-        life = self._lives.get(key)
-        if life is None or life.process is None or not life.process.is_current():
+        """Checks with the kernel. None for a process that was killed externally, or that was started from a directory
+        that has been replaced since."""
+        runner = self._runners.get(key)
+        if runner is None or runner.process is None or not runner.process.is_current():
             return None
-        return _running(life)
+        return _running(runner)
 
     def is_outdated(self, key: ProcessKey) -> bool:
-        """Started from a directory that has been replaced since; dead or alive."""
-        life = self._lives.get(key)
-        return life is not None and life.process is not None and not life.process.is_current()
+        """Whether the process, running or not, was started from a directory that has been replaced since."""
+        runner = self._runners.get(key)
+        return runner is not None and runner.process is not None and not runner.process.is_current()
 
     def reads_current_files(self, key: ProcessKey) -> bool:
-        """False when a file it may read has come or been replaced since it was started: it may not read the new one."""
-        life = self._lives.get(key)
-        return life is None or life.process is None or life.process.reads_current_files()
+        """False if a file it may read was added or replaced after its start: it has no access to the new file."""
+        runner = self._runners.get(key)
+        return runner is None or runner.process is None or runner.process.reads_current_files()
 
     async def start(self, spec: ProcessSpec) -> RunningProcess:
-        """Idempotent: the same spec joins what is starting or running. A caller who leaves does not stop it."""
+        """Idempotent: waits for an existing process of the same spec. Cancelling the call does not stop the process."""
         return await self.until_ready(await self.begin(spec))
 
     async def begin(self, spec: ProcessSpec) -> ProcessRunner:
-        """On return it is listed, and a stop will find it; it may be long from ready."""
-        life = self._lives.get(spec.key)
-        if life is not None and life.is_stopping:
-            await life.until(lambda it: it.is_over or bool(it.stuck))
-            if life.stuck:
-                raise StopFailed(spec.key, life.stuck, within_s=self._around.stop_within_s)
-            life = self._lives.get(spec.key)
-        if life is None or life.is_over:
-            life = self._begin(ProcessRunner(spec, self._around))
-        elif life.spec != spec or (life.process is not None and not life.process.is_current()):
-            raise AlreadyRunning(spec.key, running=life.spec, wanted=spec)
+        """Returns once the process is listed and can be stopped; it may not be ready yet."""
+        runner = self._runners.get(spec.key)
+        if runner is not None and runner.is_stopping:
+            await runner.until(lambda it: it.is_over or bool(it.stuck))
+            if runner.stuck:
+                raise StopFailed(spec.key, runner.stuck, within_s=self._context.stop_within_s)
+            runner = self._runners.get(spec.key)
+        if runner is None or runner.is_over:
+            runner = self._begin(ProcessRunner(spec, self._context))
+        elif runner.spec != spec or (runner.process is not None and not runner.process.is_current()):
+            raise AlreadyRunning(spec.key, running=runner.spec, wanted=spec)
         else:
-            await life.confirm(spec.generation)
-        return life
+            await runner.confirm(spec.generation)
+        return runner
 
     async def confirm(self, key: ProcessKey, generation: int | None) -> None:
-        """A newer order wants the process as it is; reports tell the order's generation from now on."""
-        life = self._lives.get(key)
-        if life is not None and not life.is_stopping:
-            await life.confirm(generation)
+        """Records that a newer command requests the process; reports show the command's generation from now on."""
+        runner = self._runners.get(key)
+        if runner is not None and not runner.is_stopping:
+            await runner.confirm(generation)
 
-    async def until_ready(self, life: ProcessRunner) -> RunningProcess:
-        await life.until(lambda it: it.is_over or _running(it) is not None)
-        match life.state:
+    async def until_ready(self, runner: ProcessRunner) -> RunningProcess:
+        await runner.until(lambda it: it.is_over or _running(it) is not None)
+        match runner.state:
             case Failed() as failed:
-                raise StartFailed(life.key, failed)
+                raise StartFailed(runner.key, failed)
             case ProcessStopped() as stopped:
-                raise Unavailable(f"{life.key} was stopped while it started: {stopped.reason}.")
+                raise Unavailable(f"{runner.key} was stopped while starting: {stopped.reason}. Try again.")
             case Ready() | ProcessStarting() | BackingOff() | Stopping():
-                running = _running(life)
+                running = _running(runner)
                 assert running is not None
                 return running
 
     async def stop(
         self, key: ProcessKey, *, reason: str, grace_s: float | None = None, before: BeforeStop | None = None
     ) -> bool:
-        """True when there was something to stop, and nothing of it is left. `before` is asked to unload, briefly."""
-        life = self._lives.get(key)
-        if life is None:
+        """True if a process was stopped completely, False if none was running. `before` gets a short time to unload."""
+        runner = self._runners.get(key)
+        if runner is None:
             return False
-        if life.is_over:
-            self._lives.pop(key, None)
+        if runner.is_over:
+            self._runners.pop(key, None)
             return False
-        life.stop(StopOrder(reason=reason, grace_s=self._around.grace_s if grace_s is None else grace_s, before=before))
-        await life.until(lambda it: it.is_over or bool(it.stuck))
-        if life.stuck:
-            raise StopFailed(key, life.stuck, within_s=self._around.stop_within_s)
+        grace_s = self._context.grace_s if grace_s is None else grace_s
+        runner.stop(StopRequest(reason=reason, grace_s=grace_s, before=before))
+        await runner.until(lambda it: it.is_over or bool(it.stuck))
+        if runner.stuck:
+            raise StopFailed(key, runner.stuck, within_s=self._context.stop_within_s)
         return True
 
     async def stop_all(self, *, reason: str) -> None:
-        keys = [life.key for life in self._lives.values()]
+        keys = [runner.key for runner in self._runners.values()]
         results = await asyncio.gather(*(self.stop(key, reason=reason) for key in keys), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
 
     async def adopt(self) -> tuple[ProcessView, ...]:
-        """Takes over what an earlier worker left: the living go on, the dead are restarted or their remains ended.
-        Comes before the first start, which could otherwise be given the port of a survivor."""
+        """Adopts the processes of an earlier worker: running ones continue, ended ones are restarted or cleaned up.
+        Must be called before the first start, which could otherwise get the port of an adopted process."""
         adopted = []
-        # The living first: a worker killed just after a restart leaves two records of one key, and the older is done.
-        for process in sorted(await self._processes.survivors(), key=lambda it: not it.is_kept()):
+        # Running ones first: a worker killed just after a restart leaves two records of one key; the older is obsolete.
+        for process in sorted(await self._processes.survivors(), key=lambda it: not it.has_shim()):
             spec = process.record.spec
-            if spec.key in self._lives:
+            if spec.key in self._runners:
                 await process.forget()
                 continue
-            if process.is_kept():
+            if process.has_shim():
                 self._ports.keep(process.record.port, spec.key)
-            log.info("process.found", process=spec.key, pid=process.pid, alive=process.is_alive())
-            adopted.append(self._begin(ProcessRunner(spec, self._around, found=process)).view)
+            log.info("process.adopted", process=spec.key, pid=process.pid, alive=process.is_alive())
+            adopted.append(self._begin(ProcessRunner(spec, self._context, adopted=process)).view)
         return tuple(adopted)
 
     async def sample(self) -> Mapping[ProcessKey, TreeUsage]:
-        living = {life.key: life.process for life in self._lives.values() if life.process is not None}
-        usages = await self._processes.sample(list(living.values()))
-        return dict(zip(living, usages, strict=True))
+        running = {runner.key: runner.process for runner in self._runners.values() if runner.process is not None}
+        usages = await self._processes.sample(list(running.values()))
+        return dict(zip(running, usages, strict=True))
 
-    def _begin(self, life: ProcessRunner) -> ProcessRunner:
-        self._lives[life.key] = life
-        self._tasks.create_task(self._run(life), name=f"process {life.key}")
-        return life
+    def _begin(self, runner: ProcessRunner) -> ProcessRunner:
+        self._runners[runner.key] = runner
+        self._tasks.create_task(self._run(runner), name=f"process {runner.key}")
+        return runner
 
-    async def _run(self, life: ProcessRunner) -> None:
-        await life.run()
-        if isinstance(life.state, ProcessStopped) and self._lives.get(life.key) is life:
-            del self._lives[life.key]
-        failures = [other.key for other in self._lives.values() if other.is_over]
+    async def _run(self, runner: ProcessRunner) -> None:
+        await runner.run()
+        if isinstance(runner.state, ProcessStopped) and self._runners.get(runner.key) is runner:
+            del self._runners[runner.key]
+        failures = [other.key for other in self._runners.values() if other.is_over]
         for key in failures[:-_KEPT_FAILURES]:
-            del self._lives[key]
+            del self._runners[key]
 
 
-def _running(life: ProcessRunner) -> RunningProcess | None:
-    process, state = life.process, life.state
+def _running(runner: ProcessRunner) -> RunningProcess | None:
+    process, state = runner.process, runner.state
     if not isinstance(state, Ready) or process is None or process.pid is None or not process.is_alive():
         return None
-    return RunningProcess(spec=life.spec, pid=process.pid, port=state.port, token=state.token)
+    return RunningProcess(spec=runner.spec, pid=process.pid, port=state.port, token=state.token)

@@ -1,4 +1,4 @@
-"""All processes that belong to one backend, whatever they did to hide: its group, its descendants, its marker."""
+"""Finds all processes of one backend: by control group, by descent and by an environment marker."""
 
 import contextlib
 import os
@@ -17,49 +17,49 @@ MARKER_VARIABLE = "CORRAL_PROCESS"
 
 @dataclass(frozen=True, slots=True)
 class ProcessTree:
-    """The keeper is the root and no member: it goes by itself once the others have gone."""
+    """The shim is the root but not a member: it ends when all members have ended."""
 
     marker: str
-    started: StartRecord | None = None  # None: a worker was killed before the keeper had noted anything
+    started: StartRecord | None = None  # None if the shim has written nothing yet
     group: Group | None = None
-    group_is_proven: bool = False  # the main process was seen in it; nothing leaves a control group
+    group_is_proven: bool = False  # the main process was seen in it, and no process leaves a group
 
     def members(self, *, search: bool = True) -> list[psutil.Process]:
-        """Living members. Without a group the process table is read; `search` looks at the environment of every
-        process of the machine as well: helpers that left the tree keep their marker there."""
+        """Running members. Without a group, reads the process table; `search` also reads the environment of every
+        process, to find helpers that left the tree by their marker."""
         candidates = [*self._grouped()]
         if not self.group_is_proven:
             candidates += self._descendants()
             candidates += self._marked() if search else ()
-        keeper_pid = self.started.keeper_pid if self.started else None
-        found = {process.pid: process for process in candidates if process.pid != keeper_pid}
+        shim_pid = self.started.shim_pid if self.started else None
+        found = {process.pid: process for process in candidates if process.pid != shim_pid}
         return [process for process in found.values() if _is_alive(process)]
 
     def terminate(self) -> None:
-        """TERM to the main process and its process group, as a terminal would. Helpers elsewhere hear it from them."""
+        """Sends TERM to the main process and its process group, like a terminal."""
         if self.main_is_alive and self.started is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.started.main_pid, signal.SIGTERM)
 
     def kill(self) -> list[int]:
-        """One round of KILL; answers who was alive. Repeated by the caller until nobody is."""
+        """Sends KILL once and returns the pids that were alive. The caller repeats it until none is."""
         if self.group is not None:
-            with contextlib.suppress(FileNotFoundError, PermissionError):  # then they are signalled one by one, below
+            with contextlib.suppress(FileNotFoundError, PermissionError):  # the members are then signalled individually
                 self.group.kill()
         members = self.members()
         for process in members:
-            with contextlib.suppress(psutil.Error):  # gone meanwhile; psutil refuses a pid that was given anew
+            with contextlib.suppress(psutil.Error):  # ended meanwhile; psutil rejects a reused pid
                 process.kill()
         return [process.pid for process in members]
 
-    def kill_keeper(self) -> None:
-        if self.keeper_is_alive and self.started is not None:
+    def kill_shim(self) -> None:
+        if self.shim_is_alive and self.started is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.started.keeper_pid, signal.SIGKILL)
+                os.kill(self.started.shim_pid, signal.SIGKILL)
 
     @property
-    def keeper_is_alive(self) -> bool:
-        return self.started is not None and is_still(self.started.keeper_pid, self.started.keeper_ticks)
+    def shim_is_alive(self) -> bool:
+        return self.started is not None and is_still(self.started.shim_pid, self.started.shim_ticks)
 
     @property
     def main_is_alive(self) -> bool:
@@ -69,12 +69,12 @@ class ProcessTree:
         return _processes(self.group.members()) if self.group is not None else ()
 
     def _descendants(self) -> Iterable[psutil.Process]:
-        # Pids alone are not believed: after its death a process's number is given to a stranger.
+        # A pid alone is not sufficient: the kernel reuses the pids of ended processes.
         if self.started is None:
             return
-        # The main process is a root of its own only once its keeper is gone.
-        if self.keeper_is_alive:
-            root_pid = self.started.keeper_pid
+        # The main process is the root only after its shim has ended.
+        if self.shim_is_alive:
+            root_pid = self.started.shim_pid
         elif self.main_is_alive:
             root_pid = self.started.main_pid
         else:
@@ -93,7 +93,7 @@ def find_marked(marker: str) -> list[int]:
 
 
 def kill_marked(state: Path) -> list[int]:
-    """Every process that a worker with this directory has started, at once: as if the machine had lost its power."""
+    """Kills every process that a worker with this state directory has started. Simulates a power failure."""
     markers = [path.name for path in state.glob("processes/*")]
     killed = [pid for marker in markers for pid in find_marked(marker)]
     for process in _processes(killed):
@@ -103,10 +103,10 @@ def kill_marked(state: Path) -> list[int]:
 
 
 def has_marker(pid: int, marker: str) -> bool:
-    wanted = f"{MARKER_VARIABLE}={marker}".encode()
+    entry = f"{MARKER_VARIABLE}={marker}".encode()
     try:
-        return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # gone, another user's, or a system without /proc
+        return entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # ended, owned by another user, or no /proc
         return False
 
 

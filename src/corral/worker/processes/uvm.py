@@ -1,5 +1,5 @@
-"""The device file that CUDA needs besides those the driver makes at boot. CUDA makes it with a setuid program at its
-first use; a confined backend cannot run such a program, so the worker does it for it."""
+"""Creates the device file /dev/nvidia-uvm for CUDA. CUDA creates it with a setuid program at its first use; a confined
+backend cannot run such a program, so the worker does."""
 
 import shutil
 import subprocess
@@ -14,16 +14,16 @@ _WITHIN_S = 30.0
 
 
 def ensure_uvm(root: Path = Path("/"), tool_path: str | None = None) -> str | None:
-    """Blocking. What is wrong and what to do, or None. The program needs root, or its setuid bit."""
+    """Blocking. Returns the problem and its remedy, or None. The program needs root or its setuid bit."""
     if not (root / "dev/nvidiactl").exists() or (root / "dev/nvidia-uvm").exists():
         return None
     tool = shutil.which(_TOOL, path=tool_path)
-    said = "it is not installed" if tool is None else _run(tool)
+    detail = "it is not installed" if tool is None else _run(tool)
     if (root / "dev/nvidia-uvm").exists():
         return None
     problem = (
         "CUDA does not work for backends: /dev/nvidia-uvm is missing. Run"
-        f" `{' '.join((_TOOL, *_ARGUMENTS))}` as root after each boot ({said})."
+        f" `{' '.join((_TOOL, *_ARGUMENTS))}` as root after each boot ({detail})."
     )
     log.warning("worker.nvidia_uvm_missing", problem=problem)
     return problem
@@ -36,4 +36,4 @@ def _run(tool: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return f"this worker tried: exit code {done.returncode}, {done.stderr.strip()[:200] or 'no output'}"
+    return f"the worker ran it: exit code {done.returncode}, {done.stderr.strip()[:200] or 'no output'}"

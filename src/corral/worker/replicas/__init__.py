@@ -1,1 +1,1 @@
-"""Replicas on this node: weights, launch, the process of a model and slot."""
+"""Replicas on this node: weights, launch and the process of each model and slot."""

@@ -1,4 +1,4 @@
-"""From an installed version and a request to the process the supervisor is to run."""
+"""Plans the process spec of a replica from an installed version and a request."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from corral.worker.backends.system_backends import SYSTEM
 from corral.worker.files.areas import OutsideArea, split_key
 from corral.worker.processes.localai_grpc import TOKEN_VARIABLE
 
-# A gRPC backend is ready before it has loaded anything; importing its libraries is what takes the time.
+# A gRPC backend is ready before it loads a model; only importing its libraries takes time.
 GRPC_READY_WITHIN_S = 600.0
 GRPC_QUIET_WITHIN_S = 60.0
 HTTP_READY_WITHIN_S = 6 * 3600.0
@@ -25,23 +25,23 @@ _FIELDS = ("{port}", "{host}", "{token}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPaths:
-    """Where files lie that backends are told of. Pure: whether they are there is seen at the start."""
+    """Directories of files that backends may access. Does not check whether the files exist."""
 
     models: str
     own_name: tuple[str, ...] = ()
-    """Directories in which what belongs to a model may be kept under its name."""
+    """Directories in which a model may have its own subdirectory."""
     exchange: tuple[str, ...] = ()
-    """Directories of files that belong to one request, with names nobody guesses."""
+    """Directories of files that belong to one request and have unguessable names."""
     private: tuple[str, ...] = ()
-    """Of Corral's: nothing in them is a model's, except below `models`."""
+    """Corral's own directories; they contain model files only below `models`."""
 
     def of_model(self, model: str, start: StartOptions | None) -> tuple[str, ...]:
         options = start or StartOptions()
         names = [os.path.join(self.models, name) for name in options.files or () if _is_name(name)]
         if options.files is None and _is_name(model):
             names += [os.path.join(place, model) for place in self.own_name]
-        told = [options.model, *options.options.values(), *options.soft_options.values()]
-        names += [os.path.normpath(path) for path in told if path.startswith("/")]
+        values = [options.model, *options.options.values(), *options.soft_options.values()]
+        names += [os.path.normpath(path) for path in values if path.startswith("/")]
         return tuple(sorted({name for name in names if self._may_be_read(name)}))
 
     def _may_be_read(self, path: str) -> bool:
@@ -51,11 +51,11 @@ class ModelPaths:
         )
 
     def refuse_around(self, path: str) -> None:
-        """Who may read a directory may read all that is in it."""
+        """Rejects a directory that contains private ones: access to a directory includes its contents."""
         if path.startswith("/") and any(_is_within(one, os.path.normpath(path)) for one in self.private):
             raise InvalidInput(
-                f"the model's path {path} contains Corral's own directory, which no backend may read. Name the model's"
-                " file or directory itself."
+                f"the model's path {path} contains Corral's own directory, which no backend may read. Set the"
+                " model's own file or directory."
             )
 
 
@@ -72,11 +72,11 @@ def _is_name(name: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSettings:
     host: str
-    """Where backends listen."""
+    """The address on which backends listen."""
     files: ModelPaths = ModelPaths(models="/nonexistent")
     user: str | None = None
     shared_token: str | None = field(default=None, repr=False)
-    """LocalAI's frontends know one token for every process of the fleet; None gives each process its own."""
+    """The token of all processes, for LocalAI frontends; None if each process has its own."""
 
 
 def process_key(model: str, backend: str, replica: int) -> ProcessKey:
@@ -84,7 +84,7 @@ def process_key(model: str, backend: str, replica: int) -> ProcessKey:
 
 
 def version_id(version: InstalledVersion) -> str:
-    """What `version_digest` of its processes says. A directory made by LocalAI may have no digest."""
+    """The `version_digest` of its processes. A directory created by LocalAI may have no digest."""
     return version.digest or f"directory:{version.path}"
 
 
@@ -98,15 +98,15 @@ def plan_process(
     vulkan: tuple[str, ...] = (),
     generation: int | None = None,
 ) -> ProcessSpec:
-    """Pure. The port is filled in by the supervisor, which finds a free one."""
+    """Pure. The supervisor fills in a free port."""
     manifest = version.manifest
     options = start or StartOptions()
     _refuse_fields(options)
     settings.files.refuse_around(options.model)
     if manifest.protocol == "openai" and not options.model:
         raise InvalidInput(
-            f"{version.name} loads its model when it starts, so the request has to say which; a LocalAI frontend"
-            " cannot. Install a gRPC build of this backend, or use a Corral frontend."
+            f"{version.name} loads its model at start, but the request names none; LocalAI frontends do not support"
+            " this. Install a gRPC build of this backend, or use a Corral frontend."
         )
     command = plan_start(
         manifest,
@@ -131,8 +131,8 @@ def plan_process(
             environment[command.token_env] = Fill("{token}")
         elif not is_loopback_host(settings.host):
             raise InvalidInput(
-                f"{version.name} takes no token, so everybody who reaches this machine could use it. It is started"
-                " only by a worker that listens on loopback."
+                f"{version.name} does not support tokens, so anyone who can reach this machine could use it. Start the"
+                " worker with --host 127.0.0.1, or use another build."
             )
         readiness = ProcessReadiness(
             kind="http",
@@ -171,22 +171,22 @@ def _grpc_environment(settings: StartSettings, vulkan: tuple[str, ...]) -> Mappi
 
 
 def _refuse_fields(options: StartOptions) -> None:
-    """A value that looks like a field would be filled in once more, with the port of the process or worse."""
+    """Rejects values that contain placeholders, which would be replaced by the port or the token of the process."""
     values = (options.model, options.model_name, *options.options.values(), *options.soft_options.values())
     if any(name in value for name in _FIELDS for value in values):
         raise InvalidInput("a model's path, name or option must not contain {port}, {host} or {token}")
 
 
 def prepare_places(spec: ProcessSpec, settings: StartSettings, disk: Disk) -> None:
-    """Blocking. A LocalAI frontend sends a model's files when its process runs already; what a process may read is
-    settled when it starts, so the directory has to be there before."""
+    """Blocking. Creates directories that must exist when the process starts, because its access rights are set then;
+    a LocalAI frontend sends model files after the start."""
     own = {os.path.join(place, spec.labels["model"]) for place in settings.files.own_name}
     for path in (*spec.exchange, *(path for path in spec.reads if path in own)):
         disk.make_directory(Path(path), private=False)
 
 
 def prepare_directory(version: InstalledVersion, disk: Disk) -> tuple[str, ...]:
-    """Blocking. LocalAI's launchers need their x bit; the drivers a Vulkan build brings along are its answer."""
+    """Blocking. Makes LocalAI's launcher executable and returns the Vulkan drivers of the build."""
     if version.manifest.protocol == "localai-grpc" and version.made_by != SYSTEM:
         disk.make_executable(version.path / LOCALAI_LAUNCHER)
     drivers = disk.list(version.path / "vulkan" / "icd.d")

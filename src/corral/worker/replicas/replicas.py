@@ -1,4 +1,4 @@
-"""The process of one model and slot: found, or started from the current version of its backend."""
+"""Finds the process of a model and slot, or starts it from the current version of its backend."""
 
 import asyncio
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class LocalReplicas:
     disk: Disk
 
     def find(self, request: InstallRequest) -> RunningProcess | None:
-        """The fast path: a process that lives, was started from the version asked for, and as asked for. No disk, no
-        network; the kernel and our memory know."""
+        """The fast path: a running process with the requested version and options. Uses memory and the kernel only, no
+        disk and no network."""
         version = self.backends.current(request.backend)
         if version is None or request.force:
             return None
@@ -43,13 +43,13 @@ class LocalReplicas:
             return None
         start = request.corral.start if request.corral is not None else None
         if start is not None and pin in ("", version_id(version)):
-            wanted = self._plan(version, request)
-            if (wanted.command, wanted.reads) != (running.spec.command, running.spec.reads):
+            planned = self._plan(version, request)
+            if (planned.command, planned.reads) != (running.spec.command, running.spec.reads):
                 return None
         return running if self.supervisor.reads_current_files(running.spec.key) else None
 
     async def ensure(self, request: InstallRequest, *, feed: ProgressFeed | None = None) -> RunningProcess:
-        """Installs what is missing, clears away what does not fit, starts, and answers when it is ready."""
+        """Installs the backend if missing, stops a process that does not match, starts one, and waits until ready."""
         await self.backends.accept(request)
         if (running := self.find(request)) is not None:
             await self.supervisor.confirm(running.spec.key, process_generation_of(request))
@@ -59,19 +59,19 @@ class LocalReplicas:
         if feed is not None:
             feed.show_starting()
         async with self.backends.held(version.name):
-            # Looked up again: another order may have come between.
+            # Looked up again: another command may have changed it meanwhile.
             current = self.backends.current(version.name)
             if current is None:
-                raise Unavailable(f"{version.name} was removed before it could be started; ask again")
+                raise Unavailable(f"{version.name} was removed before it could be started; try again")
             vulkan = await asyncio.to_thread(prepare_directory, current, self.disk)
             spec = self._plan(current, request, vulkan)
             await asyncio.to_thread(prepare_places, spec, self.settings, self.disk)
-            await self._clear(spec, reason="it is started anew" if request.force else "it does not fit any more")
-            life = await self.supervisor.begin(spec)
-        return await self.supervisor.until_ready(life)
+            await self._clear(spec, reason="a restart was requested" if request.force else "it is outdated")
+            runner = await self.supervisor.begin(spec)
+        return await self.supervisor.until_ready(runner)
 
     async def _clear(self, spec: ProcessSpec, *, reason: str) -> None:
-        """Whatever has the key and is not what we want to run."""
+        """Stops the process of this key if it differs from the planned one."""
         view = self.supervisor.get(spec.key)
         if view is None or isinstance(view.state, Failed | ProcessStopped):
             return
@@ -92,7 +92,7 @@ class LocalReplicas:
         )
 
     def live(self) -> list[ProcessView]:
-        """Started and not being stopped, and those that are ready are alive by the kernel's word."""
+        """Processes that are starting or ready. Ready ones are checked with the kernel."""
         return [view for view in self.supervisor.list() if self._is_live(view)]
 
     def _is_live(self, view: ProcessView) -> bool:

@@ -1,4 +1,4 @@
-"""The weights on this machine, as far as frontends name them."""
+"""The weights on this machine: download, lookup and deletion for frontends."""
 
 import asyncio
 import posixpath
@@ -25,16 +25,16 @@ class ModelFiles:
     area: Area
     artifacts: Fetch
     jobs: Jobs
-    tidy: Callable[[], None]
-    """Asks for the disk to be given back."""
-    wanted: dict[str, int] = field(default_factory=dict)
-    """By name: the generation of the latest load that asked for it."""
-    turns: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A load is told what is there when no deletion is under way."""
+    request_cleanup: Callable[[], None]
+    """Schedules garbage collection."""
+    requested: dict[str, int] = field(default_factory=dict)
+    """By name: the generation of the latest load that requested it."""
+    deletions: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Loads do not look up files while a deletion is in progress."""
 
     async def fetch(self, request: ModelFetchRequest, *, listener: Listener | None = None) -> list[FetchedFile]:
-        """All of them verified, or none placed. Identical requests share one run, which outlives who asked."""
-        await self._note_wanted(request)
+        """Verifies all files before it places any. Identical requests share one job, which outlives its callers."""
+        await self._record_requested(request)
         files = [ModelFile(file.filename, file.uri, file.sha256) for file in request.files]
         peers = tuple(Peer(base_url=peer.url, token=peer.token) for peer in request.peers)
         if not files:
@@ -58,40 +58,40 @@ class ModelFiles:
         ]
 
     async def find(self, names: Iterable[str]) -> dict[str, FoundPath]:
-        """Those that are there. A name that leads out of the directory is not."""
+        """The names that exist. Names outside the directory are ignored."""
         return await asyncio.to_thread(self._find, tuple(names))
 
     def _find(self, names: tuple[str, ...]) -> dict[str, FoundPath]:
         found = {}
         for name in names:
             status = self.area.look(name)
-            if status is not None and self.area.look(name + TARGET) is None:  # else it is still being sent
+            if status is not None and self.area.look(name + TARGET) is None:  # else the upload is incomplete
                 size = status.st_size if stat.S_ISREG(status.st_mode) else None
                 found[name] = FoundPath(path=str(self.area.path(name)), size=size)
         return found
 
-    async def _note_wanted(self, request: ModelFetchRequest) -> None:
+    async def _record_requested(self, request: ModelFetchRequest) -> None:
         if request.generation is None:
             return
-        async with self.turns:
+        async with self.deletions:
             for name in (*(file.filename for file in request.files), *request.paths):
                 key = posixpath.normpath(name)
-                self.wanted[key] = max(request.generation, self.wanted.get(key, 0))
+                self.requested[key] = max(request.generation, self.requested.get(key, 0))
 
     async def delete(self, model: str, *, generation: int | None = None) -> None:
-        """A directory, or a file and those named after it; nothing there is done already. Raises Conflict where a load
-        that is newer than the deletion wants it: the order was long on its way."""
-        async with self.turns:
+        """Deletes a directory, or a file and its companions; idempotent. Raises Conflict if a load newer than the
+        deletion requested it."""
+        async with self.deletions:
             if generation is not None:
-                self._refuse_wanted(posixpath.normpath(model), generation)
+                self._reject_requested(posixpath.normpath(model), generation)
             await self._delete(model)
 
-    def _refuse_wanted(self, model: str, generation: int) -> None:
-        for name, wanted in self.wanted.items():
-            if wanted > generation and (name == model or name.startswith((f"{model}/", f"{model}."))):
-                raise Conflict(f"{name} is wanted again since it was to be deleted; it stays")
-        for name in [name for name in self.wanted if name == model or name.startswith(f"{model}/")]:
-            del self.wanted[name]
+    def _reject_requested(self, model: str, generation: int) -> None:
+        for name, newest in self.requested.items():
+            if newest > generation and (name == model or name.startswith((f"{model}/", f"{model}."))):
+                raise Conflict(f"{name} was not deleted: a newer load has requested it")
+        for name in [name for name in self.requested if name == model or name.startswith(f"{model}/")]:
+            del self.requested[name]
 
     async def _delete(self, model: str) -> None:
         kept = await self.artifacts.list_files()
@@ -103,4 +103,4 @@ class ModelFiles:
             raise InvalidInput(f'model name "{model[:200]}" escapes models directory') from None
         gone = [file.digest for file in kept if file.digest is not None and self.area.look(file.name) is None]
         self.artifacts.release(gone)
-        self.tidy()
+        self.request_cleanup()

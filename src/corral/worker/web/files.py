@@ -15,7 +15,7 @@ from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.processes.uploads import AlreadyThere, OtherFile, OtherOffset, check_sha256, parse_content_range
 from corral.worker.files.areas import Area, split_key
 from corral.worker.files.temporary_files import EPHEMERAL, OUTPUT_PREFIX
-from corral.worker.files.upload_body import LARGEST_BODY_BYTES, NoRoom
+from corral.worker.files.upload_body import LARGEST_BODY_BYTES, NoSpace
 from corral.worker.files.uploads import Uploads, read_stored
 
 PIECE_BYTES = 1 << 20
@@ -71,7 +71,7 @@ def _told(endpoint: Endpoint) -> Endpoint:
             return PlainTextResponse(str(error), status_code=404)
         except InvalidInput as error:
             return PlainTextResponse(str(error), status_code=400)
-        except NoRoom as error:
+        except NoSpace as error:
             await _hear_out(request)
             return PlainTextResponse(str(error), status_code=507)
         except CorralError as error:
