@@ -271,7 +271,7 @@ async def test_a_worker_out_of_memory_fails_what_needs_it_and_goes_on(
         process.rlimit(resource.RLIMIT_AS, (process.memory_info().vms + (1 << 20), before[1]))
         refused = await frontend.ask("backend.install", **order)
         assert (refused["success"], refused["code"]) == (False, "unavailable")
-        assert "short of memory" in refused["error"]
+        assert "out of memory" in refused["error"]
         assert len((await frontend.ask("models.running"))["models"]) == 1
         answer = call("GET", f"http://{started['address']}/x", key=started["corral"]["token"])
         assert answer.status == 200
