@@ -24,7 +24,7 @@ from corral.worker.processes.environment import plan_environment
 from corral.worker.processes.listeners import find_listener
 from corral.worker.processes.machine_port import Listener
 from corral.worker.processes.ports import Ports, can_bind, read_port_pool
-from corral.worker.processes.probes import HttpProbe, ListeningProbe, ProbeTarget
+from corral.worker.processes.readiness import HttpProbe, ListeningProbe, ProbeTarget
 from corral.worker.processes.stats import read_gpu_memory_by_pid, read_tree_usage
 from harness.ports import take_ports
 
