@@ -193,7 +193,7 @@ def _check_isolation(directory: Path) -> Finding:
 
 def _check_orphans(directory: Path) -> list[Finding]:
     """Finds backends that run without a worker: of this directory, and of the worker of a `corral up` in it."""
-    from corral.worker.processes.orphans import find_orphans, describe_orphans
+    from corral.worker.processes.orphans import describe_orphans, find_orphans
 
     found = []
     for place in (directory, directory / "worker"):

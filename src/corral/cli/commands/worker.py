@@ -65,7 +65,7 @@ async def _stop_backends(data_dir: Path) -> str:
     from corral.worker.processes.cgroups import find_groups
     from corral.worker.processes.isolation import Isolation
     from corral.worker.processes.local import LocalProcesses, LocalSettings
-    from corral.worker.processes.orphans import stop_orphans, describe_orphans
+    from corral.worker.processes.orphans import describe_orphans, stop_orphans
 
     with SystemDisk().hold(data_dir, "worker"):  # a running worker would restart them
         local = LocalSettings(state=data_dir / "run", environment={}, isolation=Isolation(setting="off"))
