@@ -170,7 +170,7 @@ def test_the_worker_of_another_data_directory_waits_for_approval_and_then_works(
         assert "will ask to join again. Stop it there" in removed.stderr
         again = up.admin.wait_for_status("second", "pending")
         assert again["id"] != node["id"]
-        worker.wait_for_output("the fleet no longer knows this machine (it was removed")
+        worker.wait_for_output("the fleet does not know this node (it was removed")
         assert "message bus has moved" not in worker.output()
         assert run_cli("nodes", "approve", "second", environment=local(up)).returncode == 0
         up.admin.wait_for_status("second", "healthy")

@@ -1,4 +1,4 @@
-"""Runs one worker: join, serve commands, beat, leave."""
+"""Runs one worker: joins, serves commands, sends heartbeats, leaves."""
 
 import asyncio
 import shlex
@@ -40,13 +40,13 @@ FIRST_PORT = 50050
 PORT_STEP = 100
 PORT_TRIES = 50
 HEARTBEAT_EVERY_S = 10.0
-BUS_AWAY_S = 3.0
+BUS_DISCONNECTED_S = 3.0
 HTTP_CONNECTIONS = 4096
-"""Of frontends and other workers: few, and what this machine downloads and runs needs descriptors too."""
+"""From frontends and other workers. Limited, because downloads and backends need descriptors, too."""
 
 
 class WorkerStopped(Exception):
-    """Ends the worker's tasks in order."""
+    """Ends the worker's tasks in an orderly way."""
 
 
 class Rejoin(Exception):
@@ -70,13 +70,13 @@ def _bind_host(settings: WorkerSettings, frontend_host: str) -> str:
     return settings.host or ("127.0.0.1" if is_loopback_host(frontend_host) else "0.0.0.0")
 
 
-async def run_worker(settings: WorkerSettings, world: WorkerPorts) -> None:
-    disk = world.disk
+async def run_worker(settings: WorkerSettings, ports: WorkerPorts) -> None:
+    disk = ports.disk
     async with AsyncExitStack() as opened:
         opened.enter_context(disk.hold(settings.data_dir, "worker"))
         identity = settle_identity(
             settings.data_dir,
-            read_identity(settings.data_dir, ids=world.ids, disk=disk),
+            read_identity(settings.data_dir, ids=ports.ids, disk=disk),
             join=settings.join,
             name=settings.name,
             token=settings.token.get_secret_value() if settings.token else None,
@@ -91,59 +91,59 @@ async def run_worker(settings: WorkerSettings, world: WorkerPorts) -> None:
         listener, port = _listen(settings, host)
         opened.callback(listener.close)
         advertise = settings.advertise or address_towards(frontend_host, frontend_at.port or 80)
-        machine = await read_machine(settings, world)
+        machine = await read_machine(settings, ports)
         log.info("worker.starting", join=identity.join, listen=f"{host}:{port}", version=__version__)
         nvml = machine.roots.nvml if any(gpu.vendor == "nvidia" for gpu in machine.hardware.gpus) else None
-        tell_isolation(machine.isolation)
+        log_isolation(machine.isolation)
         async with open_worker_runtime(
-            settings, world, capability=machine.capability.token, nvml=nvml, isolation=machine.isolation
-        ) as workshop:
+            settings, ports, capability=machine.capability.token, nvml=nvml, isolation=machine.isolation
+        ) as runtime:
             membership = Membership(
                 settings,
-                FrontendClient(identity.join, world.call_frontend),
+                FrontendClient(identity.join, ports.call_frontend),
                 machine,
                 Addresses(backends=f"{advertise}:{port + 1}", http=f"{advertise}:{port}"),
                 name=identity.name,
                 node_key=identity.node_key,
                 token=identity.token,
-                clock=world.clock,
-                ids=world.ids,
-                leases=workshop.leases,
-                conditions=workshop.conditions,
+                clock=ports.clock,
+                ids=ports.ids,
+                leases=runtime.leases,
+                conditions=runtime.conditions,
             )
-            worker = Worker(settings, world, membership, workshop, listen_on=host, advertise=advertise)
+            worker = Worker(settings, ports, membership, runtime, listen_on=host, advertise=advertise)
             await worker.run(listener)
 
 
-def tell_isolation(isolation: Isolation) -> None:
-    tell = log.info if isolation.level == "full" else log.warning
-    tell("worker.backend_isolation", level=isolation.level, reason=isolation.describe())
+def log_isolation(isolation: Isolation) -> None:
+    write = log.info if isolation.level == "full" else log.warning
+    write("worker.backend_isolation", level=isolation.level, reason=isolation.describe())
 
 
-UNKNOWN_THERE = "the fleet no longer knows this machine (it was removed, or the records were lost)"
+NODE_UNKNOWN = "the fleet does not know this node (it was removed, or the store was lost)"
 
 
 class Worker:
     def __init__(
         self,
         settings: WorkerSettings,
-        world: WorkerPorts,
+        ports: WorkerPorts,
         membership: Membership,
-        workshop: WorkerRuntime,
+        runtime: WorkerRuntime,
         *,
         listen_on: str,
         advertise: str,
     ) -> None:
         self._settings = settings
         self._membership = membership
-        self._workshop = workshop
-        self._disk = world.disk
-        self._clock = world.clock
-        self._connect_bus = world.connect_bus
+        self._runtime = runtime
+        self._disk = ports.disk
+        self._clock = ports.clock
+        self._connect_bus = ports.connect_bus
         self._listen_on, self._advertise = listen_on, advertise
         self._bus: Bus | None = None
         self._stop = asyncio.Event()
-        self._beats = HeartbeatTrigger()
+        self._heartbeats = HeartbeatTrigger()
         self._keys = Keys()
 
     def not_ready(self) -> str:
@@ -152,13 +152,13 @@ class Worker:
         return "" if self._bus.connected else "not connected to the message bus"
 
     async def run(self, listener: Listener) -> None:
-        workshop = self._workshop
+        runtime = self._runtime
         app = build_worker_app(
             not_ready=self.not_ready,
             keys=lambda: self._keys,
-            areas=workshop.files,
-            logs=workshop.supervisor.logs,
-            find_blob=workshop.artifacts.find_blob,
+            areas=runtime.files,
+            logs=runtime.supervisor.logs,
+            find_blob=runtime.artifacts.find_blob,
         )
         keep = self._settings.keep_backends
         try:
@@ -166,35 +166,35 @@ class Worker:
                 limits = default_limits(connections=HTTP_CONNECTIONS)
                 tasks.create_task(serve_http(app, listener, websockets=True, limits=limits), name="http")
                 tasks.create_task(self._work(), name="work")
-                leases = workshop.leases
+                leases = runtime.leases
                 tasks.create_task(
                     keep_running("leases", lambda: leases.enforce(self._membership.heartbeat_if_joined)), name="leases"
                 )
                 tasks.create_task(
                     keep_running(
                         "files",
-                        lambda: sweep_temporaries(workshop.files.staging, workshop.cache, clock=self._clock),
+                        lambda: sweep_temporaries(runtime.files.staging, runtime.cache, clock=self._clock),
                     ),
                     name="files",
                 )
         except* WorkerStopped:
             keep = False
-            log.info("worker.stopped", reason="asked to by an administrator")
+            log.info("worker.stopped", reason="requested by an administrator")
         except* Fenced:
-            keep = False  # another process speaks for this machine now, and what we run has been given to others
+            keep = False  # a newer process has this node's identity, and the leases of its processes are revoked
             raise
         finally:
             if keep:
-                self._tell_backends_left()
+                self._log_backends_left()
             else:
-                await workshop.supervisor.stop_all(reason="the worker stops")
+                await runtime.supervisor.stop_all(reason="the worker stops")
 
-    def _tell_backends_left(self) -> None:
-        left = [view.key for view in self._workshop.supervisor.list() if view.pid is not None]
+    def _log_backends_left(self) -> None:
+        left = [view.key for view in self._runtime.supervisor.list() if view.pid is not None]
         if left:
             log.warning(
                 "worker.backends_left",
-                left=f"{describe_orphans(left)} serve on, for the next worker of this data directory to take over",
+                left=f"{describe_orphans(left)} continue to run; the next worker of this data directory adopts them",
                 to_end_them=f"corral worker stop-backends --data-dir {shlex.quote(str(self._settings.data_dir))}",
             )
 
@@ -214,24 +214,26 @@ class Worker:
             log.info("worker.left")
 
     async def _serve_as(self, member: Member) -> None:
-        """Work under one identity until it has to be asked for anew. Everything else leaves as an exception."""
+        """Works under one registration until the node has to register again. Other failures raise."""
         try:
             async with self._connect_bus(self._bus_options(member)) as bus:
                 localai = not member.speaks_corral
                 who = self._reporting(member)
                 self._keys = self._keys_for(localai)
-                bench = self._bench(bus, who, localai)
-                await serve_commands(bus, bench, stop=self._stop.set, frontend_is_localai=localai)
+                context = self._command_context(bus, who, localai)
+                await serve_commands(bus, context, stop=self._stop.set, frontend_is_localai=localai)
                 self._bus = bus
                 log.info("worker.joined", node=member.node_id, epoch=member.epoch, status=member.status)
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._beat_always(), name="heartbeat")
-                    if not localai:  # LocalAI's frontends neither listen to reports nor let us publish them
+                    tasks.create_task(self._send_heartbeats(), name="heartbeat")
+                    if (
+                        not localai
+                    ):  # LocalAI frontends do not subscribe to reports, and the worker may not publish them
                         tasks.create_task(
                             keep_running("reports", lambda: self._report_always(bus, who)), name="reports"
                         )
                     tasks.create_task(self._keep_credential(bus), name="credential")
-                    tasks.create_task(self._end_when_asked(), name="stop")
+                    tasks.create_task(self._end_when_requested(), name="stop")
         except* Rejoin as left:
             log.warning("worker.membership_lost", reason=str(left.exceptions[0]))
         finally:
@@ -243,25 +245,25 @@ class Worker:
             instance=self._membership.instance,
             epoch=member.epoch,
             advertise=self._advertise,
-            http_token=self._workshop.http_token,
-            blob_token=self._workshop.blob_token,
+            http_token=self._runtime.http_token,
+            blob_token=self._runtime.blob_token,
         )
 
     def _shared_token(self) -> str:
-        """LocalAI's registration token, given now or remembered; empty where its fleet has none."""
+        """LocalAI's registration token, from the settings or the last start; empty if its fleet has none."""
         return self._membership.member.bearer
 
     def _keys_for(self, localai: bool) -> Keys:
-        """The registration token is known to every machine of the fleet, so only a LocalAI frontend may use it."""
+        """Every node of the fleet knows the registration token, so it is accepted only with a LocalAI frontend."""
         if localai:
             return Keys(files=frozenset(filter(None, (self._shared_token(),))))
-        return Keys(files=frozenset((self._workshop.http_token,)), blobs=frozenset((self._workshop.blob_token,)))
+        return Keys(files=frozenset((self._runtime.http_token,)), blobs=frozenset((self._runtime.blob_token,)))
 
-    def _bench(self, bus: Bus, who: NodeReporting, localai: bool) -> CommandContext:
-        workshop = self._workshop
+    def _command_context(self, bus: Bus, who: NodeReporting, localai: bool) -> CommandContext:
+        runtime = self._runtime
         starting = StartSettings(
             host=self._listen_on,
-            files=self._workshop.model_paths,
+            files=self._runtime.model_paths,
             user=self._settings.backend_user,
             shared_token=self._shared_token() if localai else None,
         )
@@ -269,23 +271,23 @@ class Worker:
             bus=bus,
             who=who,
             epoch=None if localai else who.epoch,
-            backends=workshop.backends,
-            replicas=LocalReplicas(workshop.backends, workshop.supervisor, starting, self._disk),
-            supervisor=workshop.supervisor,
-            reporter=workshop.reporter,
-            models=workshop.models,
-            storage=workshop.storage,
-            report_capacity=self._beats.send_now,
+            backends=runtime.backends,
+            replicas=LocalReplicas(runtime.backends, runtime.supervisor, starting, self._disk),
+            supervisor=runtime.supervisor,
+            reporter=runtime.reporter,
+            models=runtime.models,
+            storage=runtime.storage,
+            report_capacity=self._heartbeats.send_now,
         )
 
     def _bus_options(self, member: Member) -> BusOptions:
         servers = self._settings.bus or member.bus_url
         if servers is None:
-            raise InvalidSetting("bus: the frontend did not tell where the message bus is; give its address with --bus")
+            raise InvalidSetting("bus: the frontend did not send the address of the message bus; set it with --bus")
         if member.credentials is None and not (member.bus_anonymous and self._settings.insecure_anonymous_bus):
             raise InvalidSetting(
-                "the frontend handed out no bus credentials. If its bus is open on purpose, start this worker with"
-                " --insecure-anonymous-bus; otherwise give the frontend its account seed."
+                "the frontend sent no bus credentials. If its bus is open on purpose, start this worker with"
+                " --insecure-anonymous-bus; otherwise configure the frontend's account seed."
             )
         if member.credentials is None:
             log.warning("bus.anonymous", warning="THE MESSAGE BUS HAS NO CREDENTIALS", bus=redact_url(servers))
@@ -299,32 +301,32 @@ class Worker:
             ca_file=self._settings.bus_ca_file,
         )
 
-    def _beat_every_s(self) -> float:
-        told_s = self._settings.heartbeat_interval_s or self._membership.member.heartbeat_interval_s
-        return told_s or HEARTBEAT_EVERY_S
+    def _heartbeat_interval_s(self) -> float:
+        interval_s = self._settings.heartbeat_interval_s or self._membership.member.heartbeat_interval_s
+        return interval_s or HEARTBEAT_EVERY_S
 
     async def _report_always(self, bus: Bus, who: NodeReporting) -> None:
-        await self._workshop.reporter.publish_always(bus, who, every_s=self._beat_every_s())
+        await self._runtime.reporter.publish_always(bus, who, every_s=self._heartbeat_interval_s())
 
-    async def _beat_always(self) -> None:
-        """Ends when nobody knows us any more, or when a newer process speaks for this machine (Fenced)."""
-        told = ""
+    async def _send_heartbeats(self) -> None:
+        """Raises Rejoin if the node was removed, and Fenced if a newer process has its identity."""
+        logged = ""
         while True:
             try:
-                with self._beats.sending():
+                with self._heartbeats.sending():
                     await self._membership.heartbeat()
-                if told:
-                    log.info("worker.heartbeat_arrives_again")
-                told = ""
+                if logged:
+                    log.info("worker.heartbeat_recovered")
+                logged = ""
             except Fenced:
                 raise
             except NotFound:
-                raise Rejoin(UNKNOWN_THERE) from None
+                raise Rejoin(NODE_UNKNOWN) from None
             except CorralError as error:
-                if str(error) != told:
-                    told = str(error)
-                    log.warning("worker.heartbeat_failed", error=told)
-            await self._beats.wait(within_s=self._beat_every_s())
+                if str(error) != logged:
+                    logged = str(error)
+                    log.warning("worker.heartbeat_failed", error=logged)
+            await self._heartbeats.wait(within_s=self._heartbeat_interval_s())
 
     async def _keep_credential(self, bus: Bus) -> None:
         while True:
@@ -334,7 +336,7 @@ class Worker:
                 await self._membership.renew()
                 after = self._membership.member
                 if after.node_id != before.node_id:
-                    raise Rejoin(UNKNOWN_THERE)
+                    raise Rejoin(NODE_UNKNOWN)
                 if after.bus_url != before.bus_url:
                     raise Rejoin("the message bus has moved")
                 await bus.renew()
@@ -345,16 +347,16 @@ class Worker:
             await asyncio.sleep(RENEW_RETRY_S)
 
     async def _wait_for_renewal(self, bus: Bus) -> None:
-        """Until the credential is due, or the bus has not taken it for a while (expired in a partition, revoked)."""
+        """Waits until the credential is due, or the bus has been disconnected for a while (credential expired or revoked)."""
         renew_after_s = self._membership.member.renew_after_s
         loop = asyncio.get_running_loop()
         due_s = loop.time() + renew_after_s if renew_after_s else float("inf")
         connected_s = loop.time()
-        while loop.time() < due_s and loop.time() - connected_s < BUS_AWAY_S:
+        while loop.time() < due_s and loop.time() - connected_s < BUS_DISCONNECTED_S:
             await asyncio.sleep(min(1.0, max(0.0, due_s - loop.time())))
             if bus.connected:
                 connected_s = loop.time()
 
-    async def _end_when_asked(self) -> None:
+    async def _end_when_requested(self) -> None:
         await self._stop.wait()
         raise WorkerStopped
