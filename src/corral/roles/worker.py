@@ -347,7 +347,7 @@ class Worker:
             await asyncio.sleep(RENEW_RETRY_S)
 
     async def _wait_for_renewal(self, bus: Bus) -> None:
-        """Waits until the credential is due, or the bus has been disconnected for a while (credential expired or revoked)."""
+        """Waits until the credential is due, or the bus has been disconnected (expired or revoked credential)."""
         renew_after_s = self._membership.member.renew_after_s
         loop = asyncio.get_running_loop()
         due_s = loop.time() + renew_after_s if renew_after_s else float("inf")
