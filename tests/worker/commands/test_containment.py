@@ -334,7 +334,7 @@ def test_up_contains_its_backends(tmp_path: Path) -> None:
     up = Up(tmp_path, CORRAL_TRUSTED_HOSTS="127.0.0.1")
     try:
         admin = up.wait_ready()
-        assert "not contained" not in up.program.output()
+        assert "not confined" not in up.program.output()
         node = admin.nodes()["first"]
         assert node["isolation"] == "full"
         assert "Landlock" in node["isolation_reason"]

@@ -344,4 +344,4 @@ async def test_a_stop_cuts_a_beat_that_is_under_way_and_leaves_properly(worker: 
         assert await asyncio.to_thread(worker.program.wait, 8) == 0
     assert registrar.asked[-2:] == ["drain", "deregister"]
     assert "Traceback" not in worker.program.output()
-    assert "left_without_goodbye" not in worker.program.output()
+    assert "deregistration_failed" not in worker.program.output()
