@@ -78,9 +78,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """After the last test of a file, when all that its fixtures hold is given back."""
+    """After the last test of a file, when all that its fixtures hold is given back. Files of the fast tier only: in the
+    others the harness keeps servers and its own threads for the whole run."""
     done = yield
-    if (nextitem is None or nextitem.path != item.path) and "browser" not in item.path.parts:
+    if (nextitem is None or nextitem.path != item.path) and tiers.is_fast(item):
         left = leaks.find_leaks(held)
         assert not left, f"{item.path.name} leaves behind: {'; '.join(left)}"
     return done

@@ -26,7 +26,7 @@ def test_a_node_that_cannot_work_says_why_and_gets_no_model(cluster: Cluster) ->
     wait_until(lambda: admin.nodes()["full"]["state"] == "unhealthy", what="it has joined and is told to be unfit")
     full = admin.nodes()["full"]
     assert [condition["kind"] for condition in full["conditions"]] == ["disk_pressure"]
-    assert "Delete backends or models" in full["status_reason"]
+    assert "Delete unused backends or models" in full["status_reason"]
     admin.wait_for_status("lost", "healthy")
     shutil.rmtree(cluster.directory / "lost")
     wait_until(lambda: admin.nodes()["lost"]["conditions"], what="a removed data directory is noticed")

@@ -40,7 +40,7 @@ def test_an_edit_does_not_wait_for_a_disk_that_has_its_weights_and_no_new_model_
 
     def waits() -> bool:
         loads = admin.call("GET", "/api/why/models/other").json()["loads"]
-        return any("less than the 1000.0 TiB it should keep" in load["reason"] for load in loads)
+        return any("less than the required headroom of 1000.0 TiB" in load["reason"] for load in loads)
 
     wait_until(waits, what="the other model waits, and is told why", within_s=30)
     assert cluster.replicas("other") == []

@@ -1,4 +1,4 @@
-"""Runs one worker: join, serve commands, beat, leave."""
+"""Runs one worker: joins, serves commands, sends heartbeats, leaves."""
 
 import asyncio
 import shlex
@@ -40,7 +40,7 @@ FIRST_PORT = 50050
 PORT_STEP = 100
 PORT_TRIES = 50
 HEARTBEAT_EVERY_S = 10.0
-BUS_AWAY_S = 3.0
+BUS_DISCONNECTED_S = 3.0
 HTTP_CONNECTIONS = 4096
 """Frontends and other workers need few, and downloads and backends of this machine need descriptors too."""
 
@@ -350,7 +350,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         due_s = loop.time() + renew_after_s if renew_after_s else float("inf")
         connected_s = loop.time()
-        while loop.time() < due_s and loop.time() - connected_s < BUS_AWAY_S:
+        while loop.time() < due_s and loop.time() - connected_s < BUS_DISCONNECTED_S:
             await asyncio.sleep(min(1.0, max(0.0, due_s - loop.time())))
             if bus.connected:
                 connected_s = loop.time()

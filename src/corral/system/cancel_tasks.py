@@ -1,4 +1,4 @@
-"""Ending tasks for certain."""
+"""Cancels tasks reliably."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ TRIES_MOST = 50
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancels until all have ended, for ten seconds at most.
+    """Cancels repeatedly until all tasks have ended, for ten seconds at most.
 
-    Once is not enough: `asyncio.wait_for`, which libraries use, forgets a cancel that comes in the same moment as what
-    it waits for (Python 3.11), and a task that tries again for ever goes on."""
+    One cancel is not enough: in Python 3.11 `asyncio.wait_for`, which libraries use, loses a cancel that coincides
+    with the awaited result, and a task that retries in a loop then continues."""
     left = {task for task in tasks if not task.done()}
     for _ in range(TRIES_MOST):
         if not left:

@@ -1,17 +1,17 @@
-"""How many files and connections this process may have open."""
+"""The limit of open files and connections of this process."""
 
 import resource
 
 ENOUGH = 65536
-"""More would only make programs slow that close every descriptor they might have before they start another."""
+"""A higher limit slows down programs that close all possible descriptors before they start another program."""
 
 
 def raise_descriptor_limit() -> None:
-    """To what the system lets us have: many give 1,024 to begin with, which a few hundred clients use up."""
+    """Raises the limit to the system's maximum: the default is often 1,024, too few for some hundred clients."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    target = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
 def descriptor_limit() -> int:

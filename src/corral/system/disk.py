@@ -1,4 +1,4 @@
-"""The disk, as far as roles keep things on it themselves. What is fetched and unpacked has adapters of its own."""
+"""Disk access of the roles. Downloads and unpacking have their own adapters."""
 
 import errno
 import os
@@ -15,45 +15,45 @@ from corral.system.lock import is_locked, lock_directory
 
 
 class Disk(Protocol):
-    """Blocking, and short. Raises OSError for whatever stands in the way."""
+    """Blocking, short operations. Raise OSError on failure."""
 
     def read(self, path: Path) -> bytes | None:
-        """None when there is no such file."""
+        """None if the file does not exist."""
         ...
 
     def write(self, path: Path, content: bytes) -> None:
-        """For its owner's eyes only. Whole or not at all, and on the platter when this returns."""
+        """Replaces the file atomically, readable only by its owner, and synced to disk on return."""
         ...
 
     def remove(self, path: Path) -> None:
-        """It is gone afterwards; it need not have been there."""
+        """Removes a file, if it exists."""
         ...
 
     def make_directory(self, path: Path, *, private: bool = True) -> None: ...
 
     def list(self, path: Path) -> list[Path]:
-        """Sorted; nothing when there is no such directory."""
+        """Sorted; empty if the directory does not exist."""
         ...
 
     def make_executable(self, path: Path) -> None:
-        """For whoever may read it. Does nothing when there is no such file, or a link in its place."""
+        """For all users who may read it. Does nothing if the file does not exist or is a link."""
         ...
 
     def let_through(self, directory: Path) -> None:
-        """Others may walk through it, and see nothing on the way."""
+        """Lets other users traverse the directory, but not list it."""
         ...
 
     def free_bytes(self, path: Path) -> int:
-        """On the file system of `path`, or of the nearest directory above that exists."""
+        """On the file system of `path`, or of its nearest existing parent."""
         ...
 
     def used_bytes(self, directory: Path) -> int:
-        """By everything below it; what several names share counts once."""
+        """Of all files below it; hard links count once."""
         ...
 
     def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
-        """One process of a kind per directory. Raises Conflict when another one has it, Unavailable when it cannot
-        be used."""
+        """Locks the directory for one process of a kind. Raises Conflict if another process holds it, Unavailable if
+        it cannot be used."""
         ...
 
     def is_held(self, directory: Path, what: str) -> bool: ...
@@ -131,7 +131,7 @@ class SystemDisk:
 
 
 def _clear_drafts(path: Path) -> None:
-    """Those of writers that were killed half way. Their file was not written, so somebody writes it again."""
+    """Removes partial files of killed writers."""
     for draft in path.parent.glob(f".{escape(path.name)}.*"):
         writer = draft.name.rpartition(".")[2]
         if writer.isdecimal() and not psutil.pid_exists(int(writer)):
@@ -139,7 +139,7 @@ def _clear_drafts(path: Path) -> None:
 
 
 def _flush_directory(path: Path) -> None:
-    """A rename is on the platter only when its directory is."""
+    """A rename is durable only after its directory was synced."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

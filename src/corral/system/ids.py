@@ -1,4 +1,4 @@
-"""Chance: identities, secrets and jitter."""
+"""Random values: ids, secrets and jitter."""
 
 import random
 import secrets
@@ -12,7 +12,7 @@ class Ids(Protocol):
         ...
 
     def token(self) -> str:
-        """256 bits, URL-safe. For secrets: unguessable, so a plain SHA-256 of it may be stored."""
+        """A secret of 256 bits, URL-safe. A plain SHA-256 of it may be stored."""
         ...
 
     def seed(self) -> bytes:
@@ -26,7 +26,7 @@ class Ids(Protocol):
 
 class SystemIds:
     def __init__(self) -> None:
-        # The method itself: the warm path draws for every request.
+        # The method itself, for speed: the gateway draws for every request.
         self.draw = random.Random().random  # noqa: S311  not a secret
 
     def uuid(self) -> str:

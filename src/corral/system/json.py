@@ -1,4 +1,4 @@
-"""JSON of strangers, decoded into a type."""
+"""Decodes untrusted JSON into a type."""
 
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def decode_json(content: bytes | str, kind: type[T]) -> T:
-    """Raises msgspec's DecodeError, of which ValidationError is one, and nothing else."""
+    """Raises only msgspec's DecodeError, which includes ValidationError."""
     try:
         return msgspec.json.decode(content, type=kind)
     except RecursionError as error:

@@ -1,4 +1,4 @@
-"""The memory a long-lived process holds on to."""
+"""Memory settings of long-running processes."""
 
 import ctypes
 import sys
@@ -7,8 +7,8 @@ _M_ARENA_MAX = -8
 
 
 def share_malloc_arenas(count: int = 1) -> None:
-    """glibc gives every thread an arena of its own, and none gives pages back; our threads wait more than they
-    allocate. Must come before the first thread. Does nothing on systems with another allocator."""
+    """Limits the number of glibc's malloc arenas. By default each thread has its own, which keeps freed pages; our
+    threads allocate little. Call before the first thread starts. Does nothing with other allocators."""
     if sys.platform != "linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

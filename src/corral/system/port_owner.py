@@ -1,10 +1,10 @@
-"""Which program has a port."""
+"""Finds the program that listens on a port."""
 
 import psutil
 
 
 def find_port_owner(port: int) -> str | None:
-    """`name (process 123)`, as far as we may see it."""
+    """`name (process 123)`; None if it cannot be determined."""
     try:
         connections = psutil.net_connections("tcp")
     except (psutil.AccessDenied, OSError):

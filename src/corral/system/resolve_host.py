@@ -1,4 +1,4 @@
-"""Where a name leads, before it is called."""
+"""Checks the addresses that a host name resolves to."""
 
 import asyncio
 import socket
@@ -11,8 +11,8 @@ _DISCARD_PORT = 9
 
 
 def is_own_address(text: str) -> bool:
-    """Whether it is one of this machine's: who connects from there is here. Asked by the way there, which begins and
-    ends at one's own address; whether one could bind to it says nothing where ip_nonlocal_bind is set."""
+    """Whether the address belongs to this machine. Uses the source address of the route, which for an own address is
+    the address itself; a bind would also succeed for other addresses if ip_nonlocal_bind is set."""
     address = parse_ip(text)
     if address is None or address.is_loopback:
         return address is not None
@@ -26,13 +26,13 @@ def is_own_address(text: str) -> bool:
 
 
 def seen_from_here(told_from: str | None) -> str | None:
-    """An address of this machine means this machine, whichever of them it is."""
+    """Maps all addresses of this machine to loopback."""
     return "127.0.0.1" if told_from is not None and is_own_address(told_from) else told_from
 
 
 async def check_reach(address: str, *, told_from: str | None, what: str) -> None:
-    """A machine's `host:port`, by name or number, must not lead where it may not be (`may_be_at`). A name may lead
-    elsewhere a moment later; who can make it do so holds an approved machine already."""
+    """Raises if a node's `host:port` resolves to an address that is not allowed for it (`may_be_at`). The name may
+    resolve differently later, but only an already approved node could exploit that."""
     host, port = split_address(address, what=what)
     found = parse_ip(host)
     if found is not None:
@@ -42,11 +42,13 @@ async def check_reach(address: str, *, told_from: str | None, what: str) -> None
             async with asyncio.timeout(LOOK_UP_WITHIN_S):
                 answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except TimeoutError as error:
-            raise Unavailable(f"{what}: the name {host} was not looked up in {LOOK_UP_WITHIN_S:g} s") from error
+            raise Unavailable(
+                f"{what}: looking up {host} took longer than {LOOK_UP_WITHIN_S:g} s; check the name server"
+            ) from error
         except OSError as error:
-            raise Unavailable(f"{what}: the name {host} could not be looked up: {error.strerror or error}") from error
+            raise Unavailable(f"{what}: cannot look up {host}: {error.strerror or error}") from error
         addresses = [parsed for answer in answers if (parsed := parse_ip(str(answer[4][0]))) is not None]
     origin = seen_from_here(told_from)
     for one in addresses:
         if not may_be_at(one, origin):
-            raise Unavailable(f"{what}: {address} leads to {one}, where a machine at {told_from} cannot be")
+            raise Unavailable(f"{what}: {address} resolves to {one}, which a node at {told_from} cannot have")

@@ -1,8 +1,8 @@
-"""YAML as LocalAI's galleries and model configurations use it, and no more than that.
+"""The subset of YAML that LocalAI's galleries and model configurations use.
 
 Differences from plain PyYAML: `yes`, `no`, `on` and `off` are words (YAML 1.2, as Go reads them); the escape `\\'`,
 which YAML forbids and two of LocalAI's files contain, is accepted; repeated keys, tags that build objects, deep nesting
-and documents that grow out of proportion through aliases are refused.
+and documents that expand excessively through aliases are rejected.
 """
 
 import re
@@ -30,17 +30,17 @@ class StrictLoader(Base):  # type: ignore[misc]
     yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  PyYAML's own shape
 
     def flatten_mapping(self, node: Any) -> None:
-        """Keys are judged as they were written, before merging adds what other entries lend."""
-        if not hasattr(self, "_judged"):
-            self._judged: set[int] = set()
-        if id(node) not in self._judged:
-            self._judged.add(id(node))
-            _refuse_repeated_keys(node)
+        """Checks keys as written, before merge keys add entries of other mappings."""
+        if not hasattr(self, "_checked"):
+            self._checked: set[int] = set()
+        if id(node) not in self._checked:
+            self._checked.add(id(node))
+            _reject_repeated_keys(node)
         super().flatten_mapping(node)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         if not isinstance(node, yaml.MappingNode):
-            raise BadYaml("A mapping is expected where the document has something else.")
+            raise BadYaml("The document has another value where a mapping is required.")
         self.flatten_mapping(node)
         return {
             self.construct_object(key, deep=True): self.construct_object(value, deep=True) for key, value in node.value
@@ -53,7 +53,7 @@ class StrictLoader(Base):  # type: ignore[misc]
         return [self.construct_object(child, deep=True) for child in node.value]
 
 
-def _refuse_repeated_keys(node: Any) -> None:
+def _reject_repeated_keys(node: Any) -> None:
     seen: set[str] = set()
     for key, _ in node.value:
         if key.tag == MERGE_TAG:
@@ -98,28 +98,28 @@ def _decoded(content: bytes) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Where, as an editor counts, and what. PyYAML's own words name a file that a text does not have."""
+    """The position, counted from 1, and the problem, without PyYAML's placeholder for a file name."""
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
         return " ".join(str(error).replace('in "<unicode string>", ', "").split())[:300]
-    said = ", ".join(" ".join(part.split()) for part in (error.context, error.problem) if part)
-    return f"line {mark.line + 1}, column {mark.column + 1}: {said}"[:300]
+    problem = ", ".join(" ".join(part.split()) for part in (error.context, error.problem) if part)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"[:300]
 
 
 def _with_size_checked(text: str) -> str:
-    """The text with forbidden escapes mended, once its events are found to be neither too many nor too deep."""
+    """Repairs forbidden escapes, and checks the size and depth of the document."""
     for _ in range(ESCAPE_REPAIRS):
         try:
             _measure(text)
             return text
         except yaml.scanner.ScannerError as error:
-            text = _completed(text, error)
+            text = _repair_escape(text, error)
         except yaml.YAMLError as error:
             raise BadYaml(f"The document cannot be read: {_first_line(error)}.") from error
-    raise BadYaml("The document is full of escapes that YAML forbids.")
+    raise BadYaml(f"The document has more than {ESCAPE_REPAIRS} escapes that YAML forbids.")
 
 
-def _completed(text: str, error: yaml.scanner.ScannerError) -> str:
+def _repair_escape(text: str, error: yaml.scanner.ScannerError) -> str:
     mark = error.problem_mark
     at = -1 if mark is None else _offset(text, mark.line, mark.column)
     for start in (at - 1, at):
@@ -138,7 +138,7 @@ def _offset(text: str, line: int, column: int) -> int:
 
 
 def _measure(text: str) -> None:
-    """Walks the events only. An alias counts as all that its anchor holds, which is what expanding it would cost."""
+    """Parses events only. An alias counts as the size of its anchor, which is what expanding it would cost."""
     sizes: dict[str, int] = {}
     open_anchors: list[tuple[str | None, int]] = []
     total = 0
@@ -161,7 +161,7 @@ def _measure(text: str) -> None:
 
 
 def dump_yaml(value: Any) -> str:
-    """For people to read and edit: keys in their own order, long texts as blocks."""
+    """Readable and editable: keeps the order of keys, and writes texts with several lines as blocks."""
     return yaml.dump(value, Dumper=_BlockDumper, sort_keys=False, allow_unicode=True, width=120)
 
 

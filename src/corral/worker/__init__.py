@@ -1,1 +1,1 @@
-"""The worker: our process on each machine. It runs backends on command and tells the truth about them."""
+"""The worker: the process on each machine that runs backends on command and reports their state."""

@@ -87,15 +87,15 @@ async def test_a_caller_who_leaves_does_not_stop_the_job() -> None:
         assert await stayer == 1
 
 
-async def test_the_ledger_refuses_what_is_older_and_remembers_it(tmp_path: Path) -> None:
+async def test_an_older_generation_is_rejected_also_after_a_restart(tmp_path: Path) -> None:
     generations = AppliedGenerations(tmp_path / "applied_generations.json", SystemDisk())
     await generations.accept("a", 5)
     await generations.accept("a", 5)
     await generations.accept("a", None)
     await generations.accept("b", 1)
     assert generations.applied("a") is None, "accepted is not yet applied"
-    await generations.note_applied("a", 5)
-    await generations.note_concrete("family", "cpu-a")
+    await generations.record_applied("a", 5)
+    await generations.record_concrete("family", "cpu-a")
     again = AppliedGenerations(tmp_path / "applied_generations.json", SystemDisk())
     with pytest.raises(OutdatedCommand):
         await again.accept("a", 4)
@@ -107,7 +107,7 @@ async def test_the_ledger_refuses_what_is_older_and_remembers_it(tmp_path: Path)
         await again.accept("a", 4)
 
 
-async def test_a_damaged_ledger_says_what_to_do(tmp_path: Path) -> None:
+async def test_a_damaged_generations_file_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "applied_generations.json").write_text("{")
-    with pytest.raises(Unavailable, match="Deleting it is safe"):
+    with pytest.raises(Unavailable, match="Delete it and restart"):
         AppliedGenerations(tmp_path / "applied_generations.json", SystemDisk())

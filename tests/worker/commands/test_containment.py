@@ -215,8 +215,8 @@ async def test_where_nothing_contains_it_is_said_and_required_refuses(tmp_path: 
             await install(frontend, write_http_backend(tmp_path / "source"))
             started = await start(frontend, "a")
             assert started["success"] is (setting != "required"), started
-            assert setting != "required" or "cannot contain backends" in started["error"]
-            assert "Backends are not contained" in worker.program.output()
+            assert setting != "required" or "cannot confine backends" in started["error"]
+            assert "Backends are not confined" in worker.program.output()
             told = worker.registrar.facts
             assert told["isolation"] == "none"
             assert "identity, keys and other models" in told["isolation_reason"]
@@ -265,7 +265,7 @@ async def test_root_that_may_not_mount_says_what_a_closed_data_directory_leaves(
             started = await start(frontend, "a")
             assert started["success"] is (level == "full"), started
             if level == "none":
-                assert "cannot contain backends" in started["error"]
+                assert "cannot confine backends" in started["error"]
                 return
             backend = Attacker(started)
             assert backend.facts["uid"] == 0
@@ -334,7 +334,7 @@ def test_up_contains_its_backends(tmp_path: Path) -> None:
     up = Up(tmp_path, CORRAL_TRUSTED_HOSTS="127.0.0.1")
     try:
         admin = up.wait_ready()
-        assert "not contained" not in up.program.output()
+        assert "not confined" not in up.program.output()
         node = admin.nodes()["first"]
         assert node["isolation"] == "full"
         assert "Landlock" in node["isolation_reason"]

@@ -103,7 +103,7 @@ async def test_a_worker_that_was_paused_ends_only_what_was_given_away_meanwhile(
         wait_until(lambda: time.monotonic() - began_s > 2 * LEASE_S or None, what="its leases are over")
         worker.registrar.grant = {"leases_s": {"m#1": 60.0}, "revoked": {"m#0": 3}}
         os.kill(pid, signal.SIGCONT)
-        wait_until(lambda: is_gone(first) or None, what="what was given away is gone")
+        wait_until(lambda: is_gone(first) or None, what="the revoked process has ended")
         assert (await frontend.processes())["m#1"]["pid"] == second
 
 
@@ -111,7 +111,7 @@ async def test_word_of_an_older_process_does_not_end_its_successor(worker: Singl
     async with worker.frontend() as frontend:
         first, second = await start_two(worker, frontend, tmp_path / "source")
         grant(worker, revoked={"m#0": 2, "m#1": 3})
-        wait_until(lambda: is_gone(second) or None, what="what was given away is gone")
+        wait_until(lambda: is_gone(second) or None, what="the revoked process has ended")
         assert (await frontend.processes())["m#0"]["pid"] == first
 
 

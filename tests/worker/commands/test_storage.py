@@ -107,7 +107,7 @@ async def test_outputs_are_written_under_exactly_the_key_the_frontend_fetches_th
             assert bytes(obstore.get(store, object_key(key)).bytes()) == output
             escaping = "ephemeral/fetch//../../stolen"
             refused = await frontend.ask("files.stage", local_path=str(temporary), key=escaping)
-            assert "not a path inside" in refused["error"]
+            assert "not a valid path" in refused["error"]
     finally:
         worker.close()
         line.stop()

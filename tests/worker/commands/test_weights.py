@@ -89,7 +89,7 @@ async def test_a_deletion_that_comes_late_takes_no_file_that_a_newer_load_wants(
         for name in ("tiny/weights.gguf", "tiny"):
             late = await frontend.ask("model.delete", model_name=name, generation=4)
             assert not late["success"]
-            assert "is wanted again since it was to be deleted" in late["error"]
+            assert "a newer load has requested it" in late["error"]
         epoch = (await frontend.ask("corral.report.now"))["epoch"]
         other = await frontend.ask("model.delete", model_name="tiny", generation=9, epoch=epoch + 1)
         assert (other["success"], path.exists()) == (False, True), "it was meant for another worker"

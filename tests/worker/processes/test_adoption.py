@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tests.worker.processes.conftest import GROUPS, SERVER, Bench, server, until
 
-from corral.core.processes.process import BackingOff, ProcessKey, Ready
+from corral.core.processes.process import BackingOff, DesiredRun, ProcessKey, Ready
 from corral.worker.processes.records import RecordDirectory
 
 WORKER = Path(__file__).with_name("supervising_process.py")
@@ -124,7 +124,7 @@ async def test_a_process_that_died_meanwhile_is_started_again_with_its_exit_know
 async def test_a_crash_already_counted_is_not_counted_again(bench: Bench) -> None:
     async with bench.supervisor(stop=False) as supervisor:
         bench.policy = replace(bench.policy, base_s=60, cap_s=60)
-        supervisor._around = replace(supervisor._around, policy=bench.policy)
+        supervisor._context = replace(supervisor._context, policy=bench.policy)
         running = await supervisor.start(server())
         os.kill(running.pid, signal.SIGKILL)
         await until(lambda: isinstance(supervisor.list()[0].state, BackingOff))
@@ -141,7 +141,7 @@ async def test_a_stop_that_was_interrupted_is_finished(bench: Bench) -> None:
     worker, (found,) = await start_worker(bench, "v2", 1, "ignore-term", "stop")
     (marker,) = bench.markers()
     record = RecordDirectory(bench.state / "processes" / marker)
-    await until(lambda: (read := record.read()) is not None and read.wanted == "stopped")
+    await until(lambda: (read := record.read()) is not None and read.desired is DesiredRun.STOPPED)
     await kill_worker(worker)
     assert found.process.is_running()
     async with bench.supervisor() as supervisor:

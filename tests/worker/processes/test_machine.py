@@ -24,7 +24,7 @@ from corral.worker.processes.environment import plan_environment
 from corral.worker.processes.listeners import find_listener
 from corral.worker.processes.machine_port import Listener
 from corral.worker.processes.ports import Ports, can_bind, read_port_pool
-from corral.worker.processes.probes import HttpProbe, ListeningProbe, ProbeTarget
+from corral.worker.processes.readiness import HttpProbe, ListeningProbe, ProbeTarget
 from corral.worker.processes.stats import read_gpu_memory_by_pid, read_tree_usage
 from harness.ports import take_ports
 
@@ -137,9 +137,9 @@ async def _answer(text: bytes) -> tuple[asyncio.Server, int]:
         (b"HTTP/1.1 200 OK\r\n\r\n", True, ""),
         (b"HTTP/1.0 204 No Content\r\n\r\n", True, ""),
         (b"HTTP/1.1 503 Loading\r\n\r\n", False, "/health answers 503"),
-        (b"SSH-2.0-OpenSSH\r\n", False, "the answer is not HTTP"),
+        (b"SSH-2.0-OpenSSH\r\n", False, "the response is not HTTP"),
         (b"x" * 100_000, False, "/health: "),
-        (b"", False, "the answer is not HTTP"),
+        (b"", False, "the response is not HTTP"),
     ],
 )
 async def test_an_http_probe_believes_only_a_2xx(text: bytes, ready: bool, detail: str) -> None:
@@ -158,7 +158,7 @@ async def test_a_probe_of_a_silent_or_absent_server_ends_in_time() -> None:
         assert (await ListeningProbe().ask(ProbeTarget(host="127.0.0.1", port=port, token=""))).ready
         async with asyncio.timeout(30):
             answer = await probe.ask(ProbeTarget(host="127.0.0.1", port=port, token="t"))
-        assert "no answer in time" in answer.detail
+        assert "timed out" in answer.detail
     gone = ProbeTarget(host="127.0.0.1", port=port, token="t")
     assert not (await probe.ask(gone)).ready
     assert not (await ListeningProbe().ask(gone)).ready

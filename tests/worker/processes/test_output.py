@@ -56,7 +56,7 @@ async def test_a_flood_of_500_mb_hurts_neither_disk_nor_memory_nor_worker(bench:
         assert problem.failed.last.code == 9
         assert problem.failed.stderr_tail[-1] == "the last words"
         texts = [line.text for line in supervisor.logs.of(KEY).tail()]
-        assert any("bytes of output left out" in text for text in texts)
+        assert any("bytes of output dropped" in text for text in texts)
     print(f"500 MB in {took_s:.1f} s: shim {shim_bytes / 1e6:.0f} MB and {cpu_s:.1f} s of CPU,", end=" ")
     print(f"{most_on_disk / 1e6:.1f} MB on disk, the worker's loop late by at most {lag_s * 1e3:.0f} ms")
     assert most_on_disk < 3.1 * (1 << 20)
@@ -153,7 +153,7 @@ async def test_a_full_disk_loses_lines_and_not_the_backend(bench: Bench, tmp_pat
             resize = await asyncio.create_subprocess_exec("mount", "-o", "remount,size=64m", str(small))
             assert await resize.wait() == 0
             log = supervisor.logs.of(KEY)
-            await until(lambda: any("no room on disk" in line.text for line in log.tail()))
+            await until(lambda: any("disk full" in line.text for line in log.tail()))
             await supervisor.stop(KEY, reason="seen")
             await asyncio.wait([starting])
     finally:

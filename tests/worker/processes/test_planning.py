@@ -128,7 +128,7 @@ def test_a_user_that_cannot_get_to_the_weights_is_no_containment(tmp_path: Path,
     if wanted == "auto":
         assert plan() is None
         return
-    with pytest.raises(InvalidInput, match="where every user may walk"):
+    with pytest.raises(InvalidInput, match="that every user can traverse"):
         plan()
 
 

@@ -86,7 +86,7 @@ async def test_a_program_that_cannot_be_run_says_why(bench: Bench, tmp_path: Pat
     async with bench.supervisor() as supervisor:
         with pytest.raises(StartFailed, match=r"run\.sh: Permission denied"):
             await supervisor.start(server(command=(str(program),)))
-        with pytest.raises(StartFailed, match="no program 'no-such-program'"):
+        with pytest.raises(StartFailed, match="program 'no-such-program' not found"):
             await supervisor.start(server(command=("no-such-program",)))
         with pytest.raises(StartFailed, match="No such file"):
             await supervisor.start(server(directory=str(tmp_path / "nowhere")))
@@ -245,7 +245,7 @@ async def helper_of(bench: Bench) -> psutil.Process:
     return psutil.Process(int(note.read_text()))
 
 
-async def test_a_wanted_stop_is_on_disk_before_the_signal(bench: Bench, tmp_path: Path) -> None:
+async def test_a_requested_stop_is_on_disk_before_the_signal(bench: Bench, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     bench.isolation = "off"  # it looks at what is not its own
     text = f"trap 'cp $HOME/../record.json {seen}; exit 0' TERM; sleep 60 & wait"
@@ -257,7 +257,7 @@ async def test_a_wanted_stop_is_on_disk_before_the_signal(bench: Bench, tmp_path
         await asyncio.wait([starting])
         assert starting.exception() is not None
     record = json.loads(seen.read_text())
-    assert (record["wanted"], record["reason"]) == ("stopped", "told to")
+    assert (record["desired"], record["reason"]) == ("stopped", "told to")
 
 
 async def test_an_unload_that_hangs_or_fails_does_not_block_the_stop(bench: Bench) -> None:
@@ -269,7 +269,7 @@ async def test_an_unload_that_hangs_or_fails_does_not_block_the_stop(bench: Benc
         raise RuntimeError("unload failed")
 
     async with bench.supervisor() as supervisor:
-        supervisor._around = replace(supervisor._around, before_stop_within_s=0.2)
+        supervisor._context = replace(supervisor._context, before_stop_within_s=0.2)
         for before in (hang, fail):
             await supervisor.start(server())
             assert await supervisor.stop(KEY, reason="test", before=before)

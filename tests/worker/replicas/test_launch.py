@@ -76,7 +76,7 @@ def test_what_must_not_start(start: StartOptions, error: type[Exception]) -> Non
 def test_a_server_without_a_token_is_started_on_loopback_only() -> None:
     open_to_all = Manifest(protocol="openai", start=("serve", "{port}"))
     assert plan(open_to_all, StartOptions(model="/w")).environment == {}
-    with pytest.raises(InvalidInput, match="takes no token"):
+    with pytest.raises(InvalidInput, match="does not support tokens"):
         plan(open_to_all, StartOptions(model="/w"), OPEN)
 
 

@@ -1,5 +1,5 @@
-"""Directories that strangers name files in. Everything below one is reached through descriptors, one name at a time,
-and no link is followed on the way: a path that was checked as text could be changed before it is opened."""
+"""Directories in which clients name files. Paths are opened through descriptors, component by component, without
+following links: a path that is only checked as text could be changed before it is opened."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ from corral.core.errors import InvalidInput, NotFound
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 64
-_SHARED_DIRECTORY = stat.S_ISGID | stat.S_ISVTX | 0o730  # a group may put and open files there, and list none
+_SHARED_DIRECTORY = stat.S_ISGID | stat.S_ISVTX | 0o730  # the group may create and open files, but not list them
 _SHARED_FILE = 0o660
 MOST_LISTED = 100_000
 
@@ -26,13 +26,15 @@ class OutsideArea(InvalidInput):
 
 
 def split_key(key: str) -> list[str]:
-    """The names a key consists of. Doubled slashes are one, as in a path."""
+    """The components of a key. Repeated slashes count as one, as in a path."""
     parts = [part for part in key.split("/") if part]
     if not parts or len(parts) > _DEEPEST:
-        raise OutsideArea(f"{key[:200]!r} names no file here")
+        raise OutsideArea(f"{key[:200]!r} is not a file name: it is empty or has more than {_DEEPEST} parts")
     for part in parts:
         if part in (".", "..") or "\0" in part or len(os.fsencode(part)) > 255:
-            raise OutsideArea(f"{key[:200]!r} is not a path inside the area")
+            raise OutsideArea(
+                f"{key[:200]!r} is not a valid path: it has an invalid part, or leads out of its directory"
+            )
     return parts
 
 
@@ -48,17 +50,17 @@ class Area:
         os.close(self._fd)
 
     def share_with(self, group: int) -> None:
-        """Backends that run as users of their own have this group: they may read and write the files they are told the
-        names of. What is made below inherits it."""
+        """Shares the directory with backends that run as other users and have this group: they can read and write
+        files whose names they know. New files and directories inherit the group."""
         os.fchown(self._fd, -1, group)
         os.fchmod(self._fd, _SHARED_DIRECTORY)
 
     def path(self, key: str) -> Path:
-        """For telling where a file is, never for opening it."""
+        """Only for display and messages; never open this path."""
         return self.root.joinpath(*split_key(key))
 
     def relative(self, path: str) -> str | None:
-        """The key of an absolute path in this area; None for a path elsewhere."""
+        """The key of an absolute path in this area; None for other paths."""
         try:
             return str(Path(os.path.normpath(path)).relative_to(self.root))
         except ValueError:
@@ -66,7 +68,7 @@ class Area:
 
     @contextmanager
     def parent(self, key: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
-        """A descriptor of the directory the file is in, and its name there."""
+        """A descriptor of the file's directory, and its name in it."""
         *directories, name = split_key(key)
         fd = os.dup(self._fd)
         try:
@@ -79,12 +81,12 @@ class Area:
             os.close(fd)
 
     def open(self, key: str, flags: int) -> FileIO:
-        """A regular file. Raises NotFound, or OutsideArea for links and directories."""
+        """Opens a regular file. Raises NotFound, or OutsideArea for links and directories."""
         with self.parent(key, create=bool(flags & os.O_CREAT)) as (directory, name):
             return open_regular(directory, name, flags)
 
     def look(self, key: str) -> os.stat_result | None:
-        """Of the file or directory of that name; None where there is none, or only a link."""
+        """The status of the file or directory; None if it is missing or a link."""
         try:
             with self.parent(key) as (directory, name):
                 status = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -93,18 +95,18 @@ class Area:
         return None if stat.S_ISLNK(status.st_mode) else status
 
     def read_names(self, key: str) -> list[str]:
-        """Regular files below a directory, as paths relative to it."""
+        """Regular files below a directory, as relative paths."""
         if not [part for part in key.split("/") if part]:
             return sorted(_walk(os.dup(self._fd), "", most=MOST_LISTED))
         with self.parent(key) as (directory, name):
             return sorted(_walk(_open_directory(name, directory, create=False), "", most=MOST_LISTED))
 
     def used_bytes(self) -> int:
-        """Of regular files."""
+        """The size of all regular files."""
         return _measure(os.dup(self._fd))
 
     def remove(self, key: str) -> bool:
-        """A directory with all in it, or a file with the files named after it. False when there is nothing."""
+        """Removes a directory with its contents, or a file and its companions (`name.*`). False if there is none."""
         try:
             with self.parent(key) as (directory, name):
                 try:
@@ -116,14 +118,14 @@ class Area:
                     return True
                 os.unlink(name, dir_fd=directory)
                 for other in [other for other in os.listdir(directory) if other.startswith(f"{name}.")]:
-                    with contextlib.suppress(IsADirectoryError):  # another model's
+                    with contextlib.suppress(IsADirectoryError):  # belongs to another model
                         os.unlink(other, dir_fd=directory)
                 return True
         except NotFound:
             return False
 
     def remove_older(self, names: re.Pattern[str], *, before_s: float) -> int:
-        """Regular files of such names that were last written before that time. How many went."""
+        """Removes regular files with matching names that were last modified before that time. Returns the count."""
         removed = 0
         for name in filter(names.fullmatch, _walk(os.dup(self._fd), "", most=None)):
             with contextlib.suppress(NotFound, FileNotFoundError), self.parent(name) as (directory, last):
@@ -135,15 +137,15 @@ class Area:
 
 def open_regular(directory: int, name: str, flags: int) -> FileIO:
     try:
-        # Without O_NONBLOCK a pipe somebody put there would hold us for ever.
+        # Without O_NONBLOCK, opening a named pipe would block.
         fd = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o644, dir_fd=directory)
     except FileNotFoundError:
-        raise NotFound(f"there is no file {name!r}") from None
+        raise NotFound(f"no such file: {name!r}") from None
     except OSError as error:
         raise _refused(name, error) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OutsideArea(f"{name!r} is not a file")
+        raise OutsideArea(f"{name!r} is not a regular file")
     if flags & os.O_CREAT and _is_shared(directory):
         os.fchmod(fd, _SHARED_FILE)
     return FileIO(fd, "r+" if flags & os.O_RDWR else "w" if flags & os.O_WRONLY else "r")
@@ -152,7 +154,7 @@ def open_regular(directory: int, name: str, flags: int) -> FileIO:
 def _open_directory(name: str, inside: int, *, create: bool) -> int:
     try:
         if create:
-            with contextlib.suppress(FileExistsError):  # a directory, or something the next line refuses
+            with contextlib.suppress(FileExistsError):  # if it is not a directory, the next line raises
                 os.mkdir(name, 0o755, dir_fd=inside)
         fd = os.open(name, _DIRECTORY, dir_fd=inside)
         if create and _is_shared(inside) and not _is_shared(fd, as_in=inside):
@@ -160,13 +162,13 @@ def _open_directory(name: str, inside: int, *, create: bool) -> int:
             os.fchmod(fd, _SHARED_DIRECTORY)
         return fd
     except FileNotFoundError:
-        raise NotFound(f"there is no directory {name!r}") from None
+        raise NotFound(f"no such directory: {name!r}") from None
     except OSError as error:
         raise _refused(name, error) from error
 
 
 def _is_shared(directory: int, *, as_in: int | None = None) -> bool:
-    """`as_in`: with the same group as that directory, and by the same rights."""
+    """`as_in`: whether it has the same group as that directory, and the mode of shared directories."""
     status = os.fstat(directory)
     if as_in is None:
         return bool(status.st_mode & stat.S_ISGID)
@@ -175,16 +177,16 @@ def _is_shared(directory: int, *, as_in: int | None = None) -> bool:
 
 def _refused(name: str, error: OSError) -> Exception:
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
-        return OutsideArea(f"{name!r} is a link, or not what its place needs")
+        return OutsideArea(f"{name!r} is a link or has the wrong type")
     return error
 
 
 def _measure(fd: int) -> int:
-    """Closes `fd`."""
+    """The size of all regular files below. Closes `fd`."""
     total = 0
     try:
         for entry in os.scandir(fd):
-            with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 if entry.is_dir(follow_symlinks=False):
                     total += _measure(os.open(entry.name, _DIRECTORY, dir_fd=fd))
                 elif entry.is_file(follow_symlinks=False):
@@ -195,7 +197,7 @@ def _measure(fd: int) -> int:
 
 
 def _walk(fd: int, prefix: str, *, most: int | None) -> list[str]:
-    """Closes `fd`. Links are not followed and not listed."""
+    """Regular files below, without links. Closes `fd`."""
     found: list[str] = []
     try:
         for entry in os.scandir(fd):
@@ -204,7 +206,7 @@ def _walk(fd: int, prefix: str, *, most: int | None) -> list[str]:
             elif entry.is_file(follow_symlinks=False):
                 found.append(prefix + entry.name)
             if most is not None and len(found) > most:
-                raise InvalidInput(f"more than {most} files are too many to list")
+                raise InvalidInput(f"the directory has more than {most} files; list a subdirectory")
     finally:
         os.close(fd)
     return found

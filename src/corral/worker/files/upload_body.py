@@ -1,4 +1,4 @@
-"""The body of an upload, onto the disk as it comes: while one part is hashed and written, the next is received."""
+"""Writes the body of an upload to disk while it arrives: hashes and writes one part while receiving the next."""
 
 import asyncio
 import contextlib
@@ -23,17 +23,17 @@ class NoSpace(Unavailable):
 
 
 class ShortBody(InvalidInput):
-    """The bytes that came are kept; the sender goes on from there."""
+    """The received bytes are kept; the client can resume from there."""
 
 
 class Receiving:
-    """One body, appended to a file from `offset` on. However it ends, `size` is what is on the disk for certain."""
+    """One body, appended to a file at `offset`. Even after an error, `size` bytes are on disk."""
 
     def __init__(self, file: FileIO, offset: int, hasher: "hashlib._Hash | None") -> None:
         self.file = file
         self.size = offset
         self.hasher = hasher
-        """Of the file up to `size`; None when its beginning was not seen."""
+        """Of the file up to `size`; None if its beginning was not read."""
         self._offset = offset
         self._parts: list[bytes] = []
         self._pending = 0
@@ -44,7 +44,7 @@ class Receiving:
 
     async def take(self, body: AsyncIterator[bytes], *, expected: int | None, left: int | None) -> None:
         limit = LARGEST_BODY_BYTES if expected is None else min(expected, LARGEST_BODY_BYTES)
-        came = 0
+        received = 0
         iterator = aiter(body)
         try:
             while True:
@@ -52,11 +52,11 @@ class Receiving:
                     piece = await anext(iterator, None)
                 if piece is None:
                     break
-                came += len(piece)
-                if left is not None and came > left:
-                    raise NoSpace(f"no more than {left} bytes may be uploaded to this machine")
-                if came > limit:
-                    raise InvalidInput("the body is longer than it was said to be")
+                received += len(piece)
+                if left is not None and received > left:
+                    raise NoSpace(f"the upload exceeds the {left} bytes left of this node's quota; delete files first")
+                if received > limit:
+                    raise InvalidInput("the body is longer than announced")
                 self._parts.append(piece)
                 self._pending += len(piece)
                 if self._pending >= PART_BYTES:
@@ -64,17 +64,17 @@ class Receiving:
             await self._write()
             await self._written()
         except TimeoutError:
-            raise ShortBody(f"nothing arrived for {STALL_S:.0f} s") from None
+            raise ShortBody(f"no data received for {STALL_S:.0f} s; resume the upload") from None
         finally:
-            # Also when the sender vanished: what came is kept, so that it need not come again.
+            # Also if the client disconnects: keeps the received bytes, so that it can resume.
             with contextlib.suppress(NoSpace):
                 await self._write()
                 await self._written()
-        if expected is not None and came < expected:
-            raise ShortBody(f"{came} bytes came, {expected} were announced")
+        if expected is not None and received < expected:
+            raise ShortBody(f"received {received} of {expected} announced bytes; resume the upload")
 
     async def _write(self) -> None:
-        """Begins to write what is pending, when what came before it is written."""
+        """Starts to write the pending parts after the previous write has finished."""
         await self._written()
         if not self._parts:
             return
@@ -88,7 +88,7 @@ class Receiving:
         try:
             self.size += await asyncio.shield(writing)
         except NoSpace:
-            self._parts.clear()  # what comes after a gap is of no use
+            self._parts.clear()  # bytes after a gap are useless
             raise
         finally:
             if writing.done():
@@ -102,7 +102,7 @@ def _append(file: FileIO, hasher: "hashlib._Hash | None", parts: list[bytes]) ->
         while view:
             view = view[file.write(view) :]
     except OSError as error:
-        raise NoSpace(f"the file cannot be written: {error.strerror}") from error
+        raise NoSpace(f"cannot write the file: {error.strerror}") from error
     if hasher is not None:
         hasher.update(data)
     return len(data)
@@ -118,8 +118,8 @@ class _Kept:
 
 @dataclass(slots=True)
 class RunningHashes:
-    """Hashes of files that are not whole yet: who goes on with one need not read again what came before. Kept in memory
-    and by the state of the file, so that a file somebody else wrote to is read once more at its end."""
+    """Hashes of incomplete files, so that a resumed upload need not read the file again. Kept in memory together with
+    the state of the file: a file that was changed meanwhile is read again at its end."""
 
     _kept: dict[Name, _Kept] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""What this machine is made of, as far as it can be found out."""
+"""Detects the hardware of this machine."""
 
 from corral.worker.hardware.nvml import NvidiaMl, Nvml, NvmlError
 from corral.worker.hardware.reader import Roots, read_capability_facts, read_hardware, read_usage

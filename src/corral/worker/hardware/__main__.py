@@ -1,4 +1,4 @@
-"""`python -m corral.worker.hardware [directory]`: what we see of this machine, as JSON."""
+"""`python -m corral.worker.hardware [directory]`: prints the detected hardware as JSON."""
 
 import json
 import os

@@ -1,20 +1,20 @@
-"""Reading small kernel files below a root. Absent is an answer; whatever else goes wrong is told in words."""
+"""Reads small kernel files below a root. A missing file is not a problem; other errors are collected as text."""
 
 import errno
 from pathlib import Path
 
-_MOST_BYTES = 1 << 20  # cpuinfo of a machine with hundreds of cores is the largest file we read
+_MOST_BYTES = 1 << 20  # the largest file is cpuinfo of a machine with hundreds of cores
 
 
 class FileTree:
-    """The root is `/` on a real machine. What could not be read is collected, once per cause, in `problems`."""
+    """The root is `/` on a real machine. Read errors are collected, once per cause, in `problems`."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
         self.problems: list[str] = []
 
     def text(self, path: str) -> str | None:
-        """The stripped content, or None. Device-tree strings end with a zero byte, which goes as well."""
+        """The stripped content, or None. Also strips the zero byte at the end of device-tree strings."""
         try:
             with self.path(path).open("rb") as file:
                 content = file.read(_MOST_BYTES)
@@ -25,7 +25,7 @@ class FileTree:
         return content.decode(errors="replace").replace("\0", " ").strip()
 
     def number(self, path: str) -> int | None:
-        """A decimal or 0x number, or None. A file with something else in it is a problem."""
+        """A decimal or hexadecimal (0x) number, or None. Other content is a problem."""
         text = self.text(path)
         if text is None:
             return None
@@ -36,7 +36,7 @@ class FileTree:
             return None
 
     def names(self, path: str) -> list[str]:
-        """What a directory holds, sorted; nothing when it is absent."""
+        """The sorted names in a directory; empty if it is missing."""
         try:
             return sorted(entry.name for entry in self.path(path).iterdir())
         except OSError as problem:
@@ -48,11 +48,11 @@ class FileTree:
         try:
             return self.path(path).exists()
         except OSError as problem:
-            self.report(f"cannot look for {path}: {problem.strerror or problem}")
+            self.report(f"cannot access {path}: {problem.strerror or problem}")
             return False
 
     def link_name(self, path: str) -> str | None:
-        """The last part of where a link leads. The kernel writes a device's address there."""
+        """The last component of a link's target, which for kernel devices is the device address."""
         try:
             return self.path(path).readlink().name
         except OSError:

@@ -1,4 +1,4 @@
-"""Processor, memory and disk, from /proc and the control groups we live in."""
+"""Reads CPU, memory and disk from /proc and the control groups of this process."""
 
 import errno
 import os
@@ -13,13 +13,13 @@ from corral.worker.hardware.files import FileTree
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 # fmt: off
-_WANTED_FLAGS = frozenset((
+_REPORTED_FLAGS = frozenset((
     "sse4_2", "avx", "f16c", "fma", "bmi2", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni",
     "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16",
     "neon", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2", "svei8mm", "svebf16", "sme",
 ))
 # fmt: on
-# A limit at or above this is how version 1 control groups spell "none".
+# Version 1 control groups express "no limit" as a value at or above this.
 _NO_LIMIT_BYTES = 1 << 60
 
 
@@ -31,7 +31,7 @@ def read_platform() -> str:
 def read_cpu(tree: FileTree) -> Cpu:
     text = tree.text("/proc/cpuinfo")
     if text is None:
-        tree.report("the processor is unknown: /proc/cpuinfo is not there")
+        tree.report("the processor is unknown: /proc/cpuinfo is missing")
         return Cpu(count=os.cpu_count() if tree.root == Path("/") else None)
     fields: dict[str, str] = {}
     count = 0
@@ -54,17 +54,17 @@ def read_cpu(tree: FileTree) -> Cpu:
 
 def _known_flags(flags: str) -> tuple[str, ...]:
     present = set(flags.split())
-    if "asimd" in present:  # the name 64-bit ARM kernels give to what everybody calls Neon
+    if "asimd" in present:  # the name of Neon on 64-bit ARM kernels
         present.add("neon")
-    return tuple(sorted(present & _WANTED_FLAGS))
+    return tuple(sorted(present & _REPORTED_FLAGS))
 
 
 def read_memory(tree: FileTree) -> Memory:
-    """The machine's memory, or less where a control group grants less."""
+    """The machine's memory, or the limit of a control group if that is lower."""
     meminfo = _sizes(tree.text("/proc/meminfo") or "")
     total, available = meminfo.get("MemTotal"), meminfo.get("MemAvailable")
     if total is None or available is None:
-        tree.report("the machine's memory is unknown: /proc/meminfo does not tell it")
+        tree.report("the machine's memory is unknown: /proc/meminfo does not contain it")
     for limit, used in _memory_limits(tree):
         total = limit if total is None else min(total, limit)
         left = max(0, limit - used)
@@ -92,7 +92,7 @@ def _sizes(meminfo: str) -> dict[str, int]:
 
 
 def _memory_limits(tree: FileTree) -> Iterator[tuple[int, int]]:
-    """(limit, used) of every control group from ours up to the top. Cache that would be given back is not used."""
+    """(limit, used) of this process's control group and its parents. Reclaimable cache does not count as used."""
     for line in (tree.text("/proc/self/cgroup") or "").splitlines():
         _, controllers, group = (*line.split(":", 2), "", "")[:3]
         if controllers == "":
@@ -111,7 +111,7 @@ def _memory_limits(tree: FileTree) -> Iterator[tuple[int, int]]:
 
 
 def _up_from(tree: FileTree, top: str, group: str) -> Iterator[str]:
-    """In a container the group's path is often the host's and not to be seen; then the mount's top is our group."""
+    """In a container the group's path is often the host's and not visible; then the mount's top is the group."""
     parts = [part for part in group.split("/") if part and part != ".."]
     if parts and not tree.exists(f"{top}/{'/'.join(parts)}"):
         parts = []
@@ -119,16 +119,16 @@ def _up_from(tree: FileTree, top: str, group: str) -> Iterator[str]:
         yield "/".join([top, *parts[:depth]])
 
 
-def _stat(text: str, wanted: str) -> int:
+def _stat(text: str, field: str) -> int:
     for line in text.splitlines():
         name, _, value = line.partition(" ")
-        if name == wanted and value.isdigit():
+        if name == field and value.isdigit():
             return int(value)
     return 0
 
 
 def read_disk(tree: FileTree, directory: Path) -> DiskInfo:
-    """The file system that holds, or would hold, the directory."""
+    """The file system of the directory, which need not exist yet."""
     existing = directory.absolute()
     while True:
         try:
@@ -136,7 +136,7 @@ def read_disk(tree: FileTree, directory: Path) -> DiskInfo:
             break
         except OSError as problem:
             if problem.errno in (errno.ENOENT, errno.ENOTDIR) and existing != existing.parent:
-                existing = existing.parent  # not made yet
+                existing = existing.parent  # not created yet
                 continue
             tree.report(f"the disk of {directory} is unknown: {problem.strerror or problem}")
             return DiskInfo(path=str(directory))

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: what the management library tells, mended where a board shares its memory with the processor."""
+"""Reads NVIDIA GPUs with the management library, with special cases for boards with unified memory."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +10,7 @@ from corral.worker.hardware.nvml import GpuMemory, Nvml, NvmlError
 
 T = TypeVar("T")
 
-# Chips of the Jetson line, by the name the device tree gives them. Their library often tells no more than a name.
+# Jetson chips by their device-tree name. Their library often reports only a name.
 _TEGRA_COMPUTE = {
     "tegra264": "11.0",
     "tegra234": "8.7",
@@ -21,15 +21,15 @@ _TEGRA_COMPUTE = {
 
 
 def read_nvidia_gpus(tree: FileTree, nvml: Nvml, memory: Memory, *, platform: str, on_bus: bool) -> tuple[Gpu, ...]:
-    """`on_bus`: the kernel lists an NVIDIA device, so a missing driver is worth a word."""
+    """`on_bus`: the kernel lists an NVIDIA device, so a missing driver is reported."""
     tegra = _read_tegra(tree, memory)
     try:
         nvml.open()
         count = nvml.device_count()
     except NvmlError as problem:
-        _close(tree, nvml)  # a driver that was replaced under us answers again after a fresh start
+        _close(tree, nvml)  # needed after the driver was replaced
         if problem.kind == "failed" or on_bus:
-            tree.report(f"NVIDIA GPUs are there but cannot be asked: {problem}. Is the driver installed and loaded?")
+            tree.report(f"cannot read NVIDIA GPUs: {problem}. Check that the driver is installed and loaded.")
         return () if tegra is None else (tegra,)
     driver = _asked(tree, "the driver's version", nvml.driver_version)
     gpus = []
@@ -42,16 +42,16 @@ def read_nvidia_gpus(tree: FileTree, nvml: Nvml, memory: Memory, *, platform: st
 
 
 def _read_gpu(tree: FileTree, nvml: Nvml, index: int, memory: Memory, *, shares_memory: bool) -> Gpu:
-    def told(what: str, question: Callable[[int], T]) -> T | None:
+    def ask(what: str, question: Callable[[int], T]) -> T | None:
         return _asked(tree, f"{what} of NVIDIA GPU {index}", lambda: question(index))
 
-    address = told("the address", nvml.pci_address)
+    address = ask("the address", nvml.pci_address)
     gpu = Gpu(
         vendor="nvidia",
-        name=told("the name", nvml.name),
-        compute_capability=told("the compute capability", nvml.compute_capability),
+        name=ask("the name", nvml.name),
+        compute_capability=ask("the compute capability", nvml.compute_capability),
         pci_address=None if address is None else short_pci_address(address),
-        uuid=told("the identity", nvml.uuid),
+        uuid=ask("the identity", nvml.uuid),
     )
     size = read_gpu_memory(tree, nvml, index, memory, shares_memory=shares_memory)
     return replace(
@@ -60,7 +60,7 @@ def _read_gpu(tree: FileTree, nvml: Nvml, index: int, memory: Memory, *, shares_
 
 
 def read_gpu_memory(tree: FileTree, nvml: Nvml, index: int, memory: Memory, *, shares_memory: bool) -> Memory:
-    """`memory` itself where the GPU has none of its own: Jetson and GB10 answer "not supported"."""
+    """Returns `memory` if the GPU has no own memory: Jetson and GB10 report "not supported"."""
     try:
         own: GpuMemory = nvml.memory(index)
     except NvmlError as problem:
@@ -72,7 +72,7 @@ def read_gpu_memory(tree: FileTree, nvml: Nvml, index: int, memory: Memory, *, s
 
 
 def short_pci_address(address: str) -> str:
-    """The library writes eight digits of domain, the kernel four."""
+    """Shortens the library's eight-digit domain to the kernel's four digits."""
     domain, _, rest = address.lower().partition(":")
     return f"{domain[-4:]}:{rest}" if rest else address.lower()
 
@@ -84,7 +84,7 @@ def _read_tegra(tree: FileTree, memory: Memory) -> Gpu | None:
         return None
     compute = next((version for chip, version in _TEGRA_COMPUTE.items() if chip in chips), None)
     if compute is None:
-        tree.report("the compute capability of this NVIDIA board is unknown: its chip is not in our list")
+        tree.report("the compute capability of this NVIDIA board is unknown: its chip is not known to Corral")
     return Gpu(
         vendor="nvidia",
         name=model,

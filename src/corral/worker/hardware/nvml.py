@@ -1,4 +1,4 @@
-"""NVIDIA's management library, as few calls as we need. Its absence is normal; its failure is told in words."""
+"""The required calls of NVIDIA's management library. A missing library is normal; a failure is reported as text."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ class GpuMemory:
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
     pid: int
-    memory_bytes: int | None  # the driver does not tell inside some virtual machines
+    memory_bytes: int | None  # not reported in some virtual machines
 
 
 class Nvml(Protocol):
@@ -43,13 +43,13 @@ class Nvml(Protocol):
 
 
 class NvidiaMl:
-    """The real library, loaded on first use: most machines have no NVIDIA driver and need not pay for it."""
+    """The real library, loaded on first use, because most machines have no NVIDIA driver."""
 
     def __init__(self) -> None:
         self._library: Any = None
 
     def open(self) -> None:
-        """Once is enough: starting the library can take a second, which a heartbeat cannot wait for."""
+        """Initialises the library only once: it can take a second, which is too long for a heartbeat."""
         if self._library is not None:
             return
         library = importlib.import_module("pynvml")
@@ -63,7 +63,7 @@ class NvidiaMl:
     def close(self) -> None:
         library, self._library = self._library, None
         if library is not None:
-            with _told(library):
+            with _translate_errors(library):
                 library.nvmlShutdown()
 
     def driver_version(self) -> str:
@@ -96,7 +96,7 @@ class NvidiaMl:
     def _ask(self, question: Callable[[Any], Any]) -> Any:
         if self._library is None:
             raise NvmlError("failed", "the NVIDIA management library is not open")
-        with _told(self._library):
+        with _translate_errors(self._library):
             return question(self._library)
 
 
@@ -105,7 +105,7 @@ def _device(library: Any, index: int) -> Any:
 
 
 @contextmanager
-def _told(library: Any) -> Iterator[None]:
+def _translate_errors(library: Any) -> Iterator[None]:
     try:
         yield
     except library.NVMLError as problem:

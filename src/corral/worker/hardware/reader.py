@@ -1,4 +1,4 @@
-"""The whole machine in one look, and the quick look a heartbeat needs. Both block: call them in a thread."""
+"""Reads the hardware, and the current usage for heartbeats. Both block: call them in a thread."""
 
 import shutil
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ _RUN_FILE = "/run/localai/capability"
 
 @dataclass(frozen=True, kw_only=True)
 class Roots:
-    """Where to look. What is left out is this machine; a test hands in a fabricated tree."""
+    """Where to read the hardware from. Defaults to this machine; tests pass a fabricated tree."""
 
     disk: Path  # the directory whose file system matters: the models directory
     root: Path = Path("/")
     platform: str = field(default_factory=read_platform)
-    tool_path: str | None = None  # where tools are looked for; None means the worker's own PATH
+    tool_path: str | None = None  # search path of tools; None means the worker's PATH
     nvml: Nvml = field(default_factory=NvidiaMl)
 
 
@@ -50,7 +50,7 @@ def read_hardware(roots: Roots) -> Hardware:
 
 
 def read_usage(roots: Roots, hardware: Hardware) -> HardwareUsage:
-    """What is free now. The GPUs are those found at the start: a heartbeat does not search for new ones."""
+    """The free resources. Uses the GPUs found at the start: a heartbeat does not search for new ones."""
     tree = FileTree(roots.root)
     memory = _read_memory(tree, roots)
     disk = read_disk(tree, roots.disk)
@@ -88,10 +88,10 @@ def _read_gpus(tree: FileTree, roots: Roots, memory: Memory) -> tuple[Gpu, ...]:
         return (Gpu(vendor="apple", name="Apple GPU", memory_total_bytes=size, memory_free_bytes=free, unified=True),)
     on_bus = read_pci_gpus(tree)
     nvidia_on_bus = [gpu for gpu in on_bus if gpu.vendor == "nvidia"]
-    told = read_nvidia_gpus(tree, roots.nvml, memory, platform=roots.platform, on_bus=bool(nvidia_on_bus))
-    addresses = {gpu.pci_address for gpu in told}
-    # A GPU the library left out is still there: it is listed, with what the bus knows.
-    untold = [gpu for gpu in nvidia_on_bus if gpu.pci_address not in addresses]
-    if untold and told:
-        tree.report(f"{len(untold)} NVIDIA GPU(s) on the bus are not managed by the driver")
-    return (*told, *untold, *(gpu for gpu in on_bus if gpu.vendor != "nvidia"))
+    managed = read_nvidia_gpus(tree, roots.nvml, memory, platform=roots.platform, on_bus=bool(nvidia_on_bus))
+    addresses = {gpu.pci_address for gpu in managed}
+    # A GPU that the library does not report is listed with the facts from the bus.
+    unmanaged = [gpu for gpu in nvidia_on_bus if gpu.pci_address not in addresses]
+    if unmanaged and managed:
+        tree.report(f"{len(unmanaged)} NVIDIA GPU(s) on the bus are not managed by the driver")
+    return (*managed, *unmanaged, *(gpu for gpu in on_bus if gpu.vendor != "nvidia"))

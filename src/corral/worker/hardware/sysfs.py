@@ -1,4 +1,4 @@
-"""GPUs as the kernel lists them: who made them and where they sit, and for AMD and Intel their memory."""
+"""Reads GPUs from sysfs: vendor and address, and for AMD and Intel their memory."""
 
 import re
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ _VENDORS: dict[int, GpuVendor] = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "inte
 _CARD = re.compile(r"card\d+")
 # PCI classes 0x03 (display) and 0x12 (accelerators: an MI300 has no display at all).
 _GPU_CLASSES = (0x03, 0x12)
-_INTEL_BUILT_IN = "0000:00:02.0"  # where Intel has put the graphics unit of its processors since ever
+_INTEL_BUILT_IN = "0000:00:02.0"  # the address of Intel's integrated graphics
 
 
 def read_pci_gpus(tree: FileTree) -> tuple[Gpu, ...]:
-    """Every GPU of a vendor we know, one each, by address. Board management and virtual displays are none."""
+    """GPUs of known vendors by address. Board management controllers and virtual displays do not count."""
     found: dict[str, Gpu] = {}
     for directory, card, address in _devices(tree):
         if address in found:
@@ -51,8 +51,8 @@ def _with_amd_memory(tree: FileTree, directory: str, gpu: Gpu) -> Gpu:
     if vram is None:
         tree.report(f"the memory of the AMD GPU at {gpu.pci_address} is unknown: is the amdgpu driver loaded?")
         return gpu
-    # A processor with graphics carves a small piece out of RAM and borrows the rest through its translation table.
-    # No file says so outright, but its driver shows neither of the two counters a card of its own has.
+    # Integrated graphics reserve a small part of RAM and use more through the translation table (GTT). No file states
+    # this, but the driver provides neither of the two counters of a discrete card.
     gtt = tree.number(f"{directory}/mem_info_gtt_total")
     on_a_card = tree.exists(f"{directory}/mem_busy_percent") or tree.exists(f"{directory}/pcie_bw")
     if gtt is not None and gtt > vram and not on_a_card:
@@ -65,15 +65,15 @@ def _with_amd_memory(tree: FileTree, directory: str, gpu: Gpu) -> Gpu:
 
 
 def _with_intel_memory(tree: FileTree, directory: str, card: str | None, gpu: Gpu) -> Gpu:
-    """Kernels differ in whether and where they tell: i915 beside the card, xe below the device's first tile."""
+    """The location depends on the kernel driver: i915 in the card's directory, xe below the device's first tile."""
     totals = [f"{card}/lmem_total_bytes"] if card else []
     totals += [f"{directory}/lmem_total_bytes", f"{directory}/tile0/physical_vram_size_bytes"]
     frees = [path.replace("_total_", "_avail_") for path in totals if "_total_" in path]
     total = next((size for size in map(tree.number, totals) if size), None)
     free = next((size for size in map(tree.number, frees) if size is not None), None)
     if total is None:
-        tree.report(f"the memory of the Intel GPU at {gpu.pci_address} is unknown: its driver does not tell")
+        tree.report(f"the memory of the Intel GPU at {gpu.pci_address} is unknown: its driver does not report it")
     elif free is None:
-        tree.report(f"the free memory of the Intel GPU at {gpu.pci_address} is unknown: its driver does not tell")
+        tree.report(f"the free memory of the Intel GPU at {gpu.pci_address} is unknown: its driver does not report it")
     unified = total is None and gpu.pci_address == _INTEL_BUILT_IN
     return replace(gpu, memory_total_bytes=total, memory_free_bytes=free, unified=unified)

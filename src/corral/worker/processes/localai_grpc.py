@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from corral.core.errors import Unavailable
 from corral.core.processes.process import ProcessSpec, ProcessView, Ready
-from corral.worker.processes.probes import Probe, ProbeAnswer, ProbeTarget, local_probe
+from corral.worker.processes.readiness import Probe, ProbeAnswer, ProbeTarget, local_probe
 
 if TYPE_CHECKING:
     import grpc

@@ -28,8 +28,7 @@ from corral.system import Clock, Ids
 from corral.worker.processes.first_of import first_of
 from corral.worker.processes.machine_port import Listener, Process, Processes
 from corral.worker.processes.ports import Ports
-from corral.worker.processes.probes import Probe
-from corral.worker.processes.readiness import BecameReady, NotReady, await_ready
+from corral.worker.processes.readiness import BecameReady, NotReady, Probe, await_ready
 
 log = structlog.get_logger()
 

@@ -28,7 +28,7 @@ from corral.system import Clock, Ids
 from corral.worker.processes.logs import ProcessLogs
 from corral.worker.processes.machine_port import Processes
 from corral.worker.processes.ports import Ports
-from corral.worker.processes.probes import Probe, local_probe
+from corral.worker.processes.readiness import Probe, local_probe
 from corral.worker.processes.runner import BeforeStop, ProcessRunner, RunnerContext, StopRequest
 
 log = structlog.get_logger()

@@ -1,4 +1,4 @@
-"""Puts the routes together."""
+"""The worker's HTTP application."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ def build_worker_app(
     logs: ProcessLogs,
     find_blob: Callable[[str], Path | None],
 ) -> Starlette:
-    """`not_ready` tells what is missing; empty when this worker can work now."""
+    """`not_ready` returns why the worker is not ready; empty if it is."""
 
     async def alive(_request: Request) -> Response:
         return PlainTextResponse("ok")
@@ -35,13 +35,13 @@ def build_worker_app(
         return PlainTextResponse(f"not ready: {reason}", status_code=503) if reason else PlainTextResponse("ok")
 
     async def blob(request: Request) -> Response:
-        """Other workers check what they get, by the digest they asked for."""
+        """Serves a blob to other workers, which verify its digest."""
         try:
             path = find_blob(request.path_params["digest"])
         except CorralError as error:
             return PlainTextResponse(str(error), status_code=400)
         if path is None:
-            return PlainTextResponse("there is no such blob here", status_code=404)
+            return PlainTextResponse("no such blob", status_code=404)
         return FileResponse(path, media_type="application/octet-stream")
 
     return Starlette(

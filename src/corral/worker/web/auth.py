@@ -1,4 +1,4 @@
-"""Who may use the worker's HTTP server. Every path is closed unless it is listed as public."""
+"""Authorization of the worker's HTTP server. All paths except the listed public ones need a token."""
 
 import hmac
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ PUBLIC = frozenset(("/healthz", "/readyz"))
 
 @dataclass(slots=True)
 class Keys:
-    """Changes with each join: LocalAI's frontends come with the registration token, Corral's with our own."""
+    """Change with each join: LocalAI frontends use the registration token, Corral frontends the worker's own token."""
 
     files: frozenset[str] = field(default_factory=frozenset, repr=False)
     blobs: frozenset[str] = field(default_factory=frozenset, repr=False)
@@ -49,7 +49,7 @@ class RequireToken:
 
 
 def _is_one_of(token: str, keys: Iterable[str]) -> bool:
-    """Looks at all of them, in a time that does not tell how much was right."""
+    """Compares with all keys in constant time."""
     found = False
     for key in keys:
         found |= hmac.compare_digest(token.encode(), key.encode())

@@ -1,4 +1,4 @@
-"""`/v1/files`: LocalAI's file transfer, answered as its clients expect, errors as plain text."""
+"""`/v1/files`: LocalAI's file transfer protocol, with errors as plain text."""
 
 import asyncio
 import contextlib
@@ -19,8 +19,8 @@ from corral.worker.files.upload_body import LARGEST_BODY_BYTES, NoSpace
 from corral.worker.files.uploads import Uploads, read_stored
 
 PIECE_BYTES = 1 << 20
-HEARD_OUT_BYTES = 64 << 20
-HEARD_OUT_S = 5.0
+DISCARD_MOST_BYTES = 64 << 20
+DISCARD_WITHIN_S = 5.0
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -32,17 +32,17 @@ class FileAreas:
     staging: Area
     unique: Callable[[], str]
     quota_bytes: int | None = None
-    """What may lie in all three together."""
+    """The limit of all three areas together."""
 
     def left_bytes(self) -> int | None:
-        """Blocking. None without a quota. What is begun and not finished counts as far as it has come."""
+        """Blocking. None without a quota. Incomplete uploads count with their current size."""
         if self.quota_bytes is None:
             return None
         used = sum(area.used_bytes() for area in (self.models, self.data, self.staging))
         return max(0, self.quota_bytes - used)
 
     def find(self, key: str) -> tuple[Area, str]:
-        """The area a key belongs to, and the key inside it."""
+        """The area of a key, and the key inside it."""
         head, slash, rest = key.partition("/")
         if slash and head in ("models", "data"):
             return (self.models if head == "models" else self.data), rest
@@ -52,17 +52,17 @@ class FileAreas:
 def file_routes(areas: FileAreas) -> list[Route]:
     server = _Files(areas, Uploads(areas.left_bytes))
     return [
-        Route("/v1/files/temp", _told(server.make_temp), methods=["POST"]),
-        Route("/v1/files/{key:path}", _told(server.head), methods=["HEAD"]),
-        Route("/v1/files/{key:path}", _told(server.get), methods=["GET"]),
-        Route("/v1/files/{key:path}", _told(server.put), methods=["PUT"]),
-        Route("/v1/files/{key:path}", _told(server.delete), methods=["DELETE"]),
-        Route("/v1/files-list/{key:path}", _told(server.list), methods=["GET"]),
+        Route("/v1/files/temp", _with_plain_errors(server.make_temp), methods=["POST"]),
+        Route("/v1/files/{key:path}", _with_plain_errors(server.head), methods=["HEAD"]),
+        Route("/v1/files/{key:path}", _with_plain_errors(server.get), methods=["GET"]),
+        Route("/v1/files/{key:path}", _with_plain_errors(server.put), methods=["PUT"]),
+        Route("/v1/files/{key:path}", _with_plain_errors(server.delete), methods=["DELETE"]),
+        Route("/v1/files-list/{key:path}", _with_plain_errors(server.list), methods=["GET"]),
     ]
 
 
-def _told(endpoint: Endpoint) -> Endpoint:
-    """Errors in plain words, with the status LocalAI's client looks at."""
+def _with_plain_errors(endpoint: Endpoint) -> Endpoint:
+    """Converts errors to plain text, with the status codes that LocalAI's client expects."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -72,23 +72,24 @@ def _told(endpoint: Endpoint) -> Endpoint:
         except InvalidInput as error:
             return PlainTextResponse(str(error), status_code=400)
         except NoSpace as error:
-            await _hear_out(request)
+            await _discard_body(request)
             return PlainTextResponse(str(error), status_code=507)
         except CorralError as error:
             return PlainTextResponse(str(error), status_code=500)
         except ClientDisconnect:
-            return PlainTextResponse("the sender left", status_code=400)
+            return PlainTextResponse("the client disconnected", status_code=400)
         except OSError as error:
-            return PlainTextResponse(f"the file could not be used: {error.strerror}", status_code=500)
+            return PlainTextResponse(f"cannot access the file: {error.strerror}", status_code=500)
 
     return answer
 
 
-async def _hear_out(request: Request) -> None:
-    """Whoever is still sending would meet a closed connection instead of our answer. Bounded, and thrown away."""
-    left = HEARD_OUT_BYTES
+async def _discard_body(request: Request) -> None:
+    """Reads and discards a bounded part of the body: a client that is still sending would otherwise see a closed
+    connection instead of the response."""
+    left = DISCARD_MOST_BYTES
     with contextlib.suppress(ClientDisconnect, TimeoutError, RuntimeError):
-        async with asyncio.timeout(HEARD_OUT_S):
+        async with asyncio.timeout(DISCARD_WITHIN_S):
             async for piece in request.stream():
                 left -= len(piece)
                 if left < 0:
@@ -104,7 +105,7 @@ class _Files:
         area, key = self.areas.find(request.path_params["key"])
         stored = await asyncio.to_thread(read_stored, area, key, with_hash=True)
         if stored.size is None:
-            raise NotFound("there is no such file")
+            raise NotFound("no such file")
         headers = {
             "X-File-Size": str(stored.size),
             "Content-Length": str(stored.size),
@@ -127,22 +128,26 @@ class _Files:
 
     async def put(self, request: Request) -> Response:
         area, key = self.areas.find(request.path_params["key"])
-        given = request.headers.get("content-range")
-        wanted = parse_content_range(given) if given is not None else None
+        header = request.headers.get("content-range")
+        content_range = parse_content_range(header) if header is not None else None
         length = request.headers.get("content-length", "")
         size = int(length) if length.isdigit() else None
         if size is not None and size > LARGEST_BODY_BYTES:
-            return PlainTextResponse("the body is larger than 50 GiB", status_code=413)
+            return PlainTextResponse("the body is larger than 50 GiB; split the file", status_code=413)
         sha256 = check_sha256(request.headers.get("x-content-sha256"))
-        outcome = await self.uploads.put(area, key, request.stream(), wanted=wanted, sha256=sha256, length=size)
+        outcome = await self.uploads.put(
+            area, key, request.stream(), content_range=content_range, sha256=sha256, length=size
+        )
         match outcome:
             case AlreadyThere():
-                await _hear_out(request)
+                await _discard_body(request)
                 return JSONResponse({"local_path": str(area.path(key))})
             case OtherFile():
-                return PlainTextResponse("the file there is another one; start over", status_code=409)
+                return PlainTextResponse(
+                    "a different file exists under this name; restart the upload at offset 0", status_code=409
+                )
             case OtherOffset(size=have):
-                total = wanted.total if wanted is not None else have
+                total = content_range.total if content_range is not None else have
                 headers = {"X-File-Size": str(have), "Content-Range": f"bytes */{total}"}
                 return PlainTextResponse(f"the file has {have} bytes", status_code=416, headers=headers)
             case received if not received.complete:
@@ -152,12 +157,12 @@ class _Files:
                 return JSONResponse({"local_path": str(area.path(key))})
 
     async def delete(self, request: Request) -> Response:
-        """Of what belongs to one request; everything else goes by order of the fleet."""
+        """Deletes files of one request. Other files are deleted only by commands on the bus."""
         area, key = self.areas.find(request.path_params["key"])
         if area is not self.areas.staging or split_key(key)[0] != EPHEMERAL or len(split_key(key)) < 3:
-            raise InvalidInput(f"only files below {EPHEMERAL}/ are deleted here, one at a time")
+            raise InvalidInput(f"only single files below {EPHEMERAL}/ can be deleted")
         if not await asyncio.to_thread(area.remove, key):
-            raise NotFound("there is no such file")
+            raise NotFound("no such file")
         return Response(status_code=204)
 
     async def make_temp(self, _request: Request) -> Response:
@@ -171,7 +176,7 @@ class _Files:
 
 
 def _header(area: Area, key: str) -> str:
-    """Headers are Latin-1; a path that is not is told by the body of the PUT."""
+    """Headers are Latin-1; other characters are replaced. The response to PUT contains the exact path."""
     return str(area.path(key)).encode("latin-1", errors="replace").decode("latin-1")
 
 

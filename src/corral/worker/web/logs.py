@@ -1,4 +1,4 @@
-"""`/v1/backend-logs`: what processes wrote, and, over a WebSocket, what they write."""
+"""`/v1/backend-logs`: logs of processes, and a live stream of them over a WebSocket."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class _Logs:
         return _json([log_record(line) for line in lines])
 
     async def follow(self, socket: WebSocket) -> None:
-        """A reader slower than the process misses lines; the process is never slowed down."""
+        """A client slower than the process misses lines; the process is not slowed down."""
         keys = await asyncio.to_thread(self._keys, socket.path_params["key"])
         await socket.accept()
         taken = [(log, *await asyncio.to_thread(log.snapshot)) for log in map(self.logs.of, keys)]
@@ -59,8 +59,8 @@ class _Logs:
             return
 
     async def _send_all(self, socket: WebSocket, places: Mapping[ProcessKey, LogPosition]) -> None:
-        """Replicas that are started later too, each from its first line."""
-        wanted = socket.path_params["key"]
+        """Also streams replicas that start later, from their first line."""
+        requested = socket.path_params["key"]
         followed: set[ProcessKey] = set()
         async with asyncio.TaskGroup() as tasks:
             keys: Iterable[ProcessKey] = places
@@ -70,17 +70,17 @@ class _Logs:
                         followed.add(key)
                         tasks.create_task(_send_on(socket, self.logs.of(key), places.get(key, BEGINNING)))
                 await asyncio.sleep(LOOK_EVERY_S)
-                keys = await asyncio.to_thread(self._keys, wanted)
+                keys = await asyncio.to_thread(self._keys, requested)
 
-    def _keys(self, wanted: str) -> list[ProcessKey]:
-        """One process, or with a model's id all its replicas."""
-        if "#" in wanted:
-            return [ProcessKey(wanted)]
-        return [key for key in self.logs.keys() if key.rpartition("#")[0] == wanted]  # noqa: SIM118  not a dict
+    def _keys(self, requested: str) -> list[ProcessKey]:
+        """The process with this key, or all replicas of the model with this id."""
+        if "#" in requested:
+            return [ProcessKey(requested)]
+        return [key for key in self.logs.keys() if key.rpartition("#")[0] == requested]  # noqa: SIM118  not a dict
 
 
 async def _send_on(socket: WebSocket, log: ProcessLog, place: LogPosition) -> None:
-    """That the reader has left is for `_until_closed` to tell."""
+    """`_until_closed` detects that the client has disconnected."""
     with suppress(WebSocketDisconnect):
         async for lines in log.follow(place):
             for line in lines:
