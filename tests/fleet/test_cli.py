@@ -90,7 +90,7 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     assert [(policy["backend"], policy["ensure"]) for policy in policies] == [("echo", "present")]
     assert re.search(r"present  +all ", shell.run("backends", "policies"))
     shell.run("backends", "delete", "echo", "--node", "two", "--yes")
-    assert re.search(r" all +two \(deleted \d+s ago\)  heal", shell.run("backends", "policies"))
+    assert re.search(r" all +two \(deleted \d+s ago\)  correct", shell.run("backends", "policies"))
     shell.run("backends", "install", "echo", "--node", "two")
     assert re.search(r" all +-  +heal", shell.run("backends", "policies"))
 
