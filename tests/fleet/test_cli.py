@@ -92,7 +92,7 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     shell.run("backends", "delete", "echo", "--node", "two", "--yes")
     assert re.search(r" all +two \(deleted \d+s ago\)  correct", shell.run("backends", "policies"))
     shell.run("backends", "install", "echo", "--node", "two")
-    assert re.search(r" all +-  +heal", shell.run("backends", "policies"))
+    assert re.search(r" all +-  +correct", shell.run("backends", "policies"))
 
     second = fleet.offer_image("echo", localai_files("2"), version="2.0")
     assert "2.0" in shell.run("backends", "upgrades", "--check")

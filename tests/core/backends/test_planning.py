@@ -163,7 +163,7 @@ def test_frozen_nodes_are_skipped() -> None:
     frozen_there = policy(on_drift=OnDrift.FREEZE, selector={"tier": "fast"}, generation=10)
     free, (frozen,) = skip_frozen_nodes(states, "echo", [policy(), frozen_there])
     assert [state.node.name for state in free] == ["slow"]
-    assert (frozen.node_name, "--drift p heal" in frozen.reason) == ("fast", True)
+    assert (frozen.node_name, "--drift p correct" in frozen.reason) == ("fast", True)
 
 
 def test_a_localai_worker_has_no_earlier_version() -> None:
