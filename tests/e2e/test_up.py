@@ -78,7 +78,7 @@ def test_elsewhere_the_command_line_uses_address_and_key_from_the_environment(up
     assert "requires an API key; set CORRAL_API_KEY" in without.stderr
     bus = clean_environment(CORRAL_DATA_DIR=str(tmp_path), CORRAL_URL=f"http://127.0.0.1:{up.bus_port}")
     astray = run_cli("status", environment=bus)
-    assert (astray.returncode, "the server there does not speak HTTP" in astray.stderr) == (3, True)
+    assert (astray.returncode, "the server does not speak HTTP" in astray.stderr) == (3, True)
 
 
 def test_a_second_up_on_the_same_data_directory_refuses_and_names_the_first(up: Up) -> None:

@@ -63,7 +63,7 @@ def _listen(settings: WorkerSettings, host: str) -> tuple[Listener, int]:
             continue
         except Unavailable as error:
             raise Unavailable(f"{error}. Change --host.") from error
-    raise Unavailable(f"no free port from {FIRST_PORT} on; choose one with --port")
+    raise Unavailable(f"no free port from {FIRST_PORT} upwards; choose one with --port")
 
 
 def _bind_host(settings: WorkerSettings, frontend_host: str) -> str:

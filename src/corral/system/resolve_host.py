@@ -42,11 +42,11 @@ async def check_reach(address: str, *, told_from: str | None, what: str) -> None
             async with asyncio.timeout(LOOK_UP_WITHIN_S):
                 answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except TimeoutError as error:
-            raise Unavailable(f"{what}: the name {host} was not looked up in {LOOK_UP_WITHIN_S:g} s") from error
+            raise Unavailable(f"{what}: the name {host} was not resolved within {LOOK_UP_WITHIN_S:g} s") from error
         except OSError as error:
-            raise Unavailable(f"{what}: the name {host} could not be looked up: {error.strerror or error}") from error
+            raise Unavailable(f"{what}: the name {host} could not be resolved: {error.strerror or error}") from error
         addresses = [parsed for answer in answers if (parsed := parse_ip(str(answer[4][0]))) is not None]
     origin = seen_from_here(told_from)
     for one in addresses:
         if not may_be_at(one, origin):
-            raise Unavailable(f"{what}: {address} leads to {one}, where a machine at {told_from} cannot be")
+            raise Unavailable(f"{what}: {address} resolves to {one}, which a machine at {told_from} cannot use")

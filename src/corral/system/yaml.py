@@ -116,7 +116,7 @@ def _with_size_checked(text: str) -> str:
             text = _completed(text, error)
         except yaml.YAMLError as error:
             raise BadYaml(f"The document cannot be read: {_first_line(error)}.") from error
-    raise BadYaml("The document is full of escapes that YAML forbids.")
+    raise BadYaml("The document contains too many escapes that YAML forbids.")
 
 
 def _completed(text: str, error: yaml.scanner.ScannerError) -> str:

@@ -147,7 +147,7 @@ async def test_files_come_in_only_within_the_quota_and_the_areas(tmp_path: Path,
         assert put("models/a", 2 << 20).status == 200, "instead of itself it fits again"
         for key in ("models/b", "data/b", "b"):
             refused = put(key, 2 << 20)
-            assert (refused.status, b"may still be uploaded" in refused.body) == (507, True)
+            assert (refused.status, b"remaining upload limit" in refused.body) == (507, True)
         part = put("models/c", 1 << 19, Content_Range=f"bytes 0-{(1 << 19) - 1}/{2 << 20}")
         assert part.status == 507, "what it will need counts, not what it begins with"
         assert put("models/d", 1 << 19).status == 200

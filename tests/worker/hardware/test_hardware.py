@@ -77,7 +77,7 @@ RTX_3090 = {
 
 def without_disk_kind(problems: tuple[str, ...]) -> list[str]:
     """The fabricated trees have no mount table, which every test would otherwise repeat."""
-    return [problem for problem in problems if "kind of file system" not in problem]
+    return [problem for problem in problems if "type of the file system" not in problem]
 
 
 def token(roots: Roots, hardware: Hardware, environment: dict[str, str] | None = None) -> str:
@@ -114,7 +114,7 @@ def test_a_machine_with_a_3090_and_an_idle_graphics_unit(machine: Machine) -> No
     assert hardware.memory == Memory(total_bytes=64 * GIB, available_bytes=48 * GIB)
     assert token(roots, hardware) == "nvidia-cuda-12"
     assert without_disk_kind(hardware.problems) == [
-        "the memory of the Intel GPU at 0000:00:02.0 is unknown: its driver does not tell"
+        "the memory of the Intel GPU at 0000:00:02.0 is unknown: its driver does not report it"
     ]
 
 

@@ -124,7 +124,7 @@ def test_nobody_but_the_server_says_a_files_hash(server: RunningFileServer) -> N
     for suffix in (".sha256", ".sha256.target"):
         refused = server.call("PUT", f"/v1/files/models/late{suffix}", b"0" * 64)
         assert refused.status == 400
-        assert "kept by this server" in refused.body.decode()
+        assert "reserved for this server" in refused.body.decode()
     for name in ("early", "late"):
         assert server.call("HEAD", f"/v1/files/models/{name}").headers["x-content-sha256"] == SHA
 

@@ -122,7 +122,7 @@ def _damage(root: Path, expected: Iterable[Entry], cancel: CancelToken) -> Itera
 
 def _problem(entry: Entry, name: str, parent: int, cancel: CancelToken) -> str:
     if entry.kind == "symlink":
-        return "" if os.readlink(name, dir_fd=parent) == entry.link else "has another target"
+        return "" if os.readlink(name, dir_fd=parent) == entry.link else "has a different target"
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     try:
         status = os.fstat(descriptor)

@@ -49,7 +49,8 @@ class Response:
         try:
             return self._body.read1(count)
         except http.client.HTTPException as error:
-            raise SourceUnavailable(f"{urlsplit(self.url).hostname} broke off its response: {error!r}.") from error
+            host = urlsplit(self.url).hostname
+            raise SourceUnavailable(f"{host} closed the connection during its response: {error!r}.") from error
 
     def read_all(self, limit: int) -> bytes:
         """The whole body. Rejected when longer than `limit`."""

@@ -18,8 +18,8 @@ _REFUSED = {
     for why, networks in {
         "this machine": ("0.0.0.0/8", "127.0.0.0/8", "::/128", "::1/128"),
         "a private network": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
-        "a carrier's private network": ("100.64.0.0/10",),
-        "link-local, where cloud metadata services live": ("169.254.0.0/16", "fe80::/10"),
+        "a carrier-grade NAT network": ("100.64.0.0/10",),
+        "link-local, as used by cloud metadata services": ("169.254.0.0/16", "fe80::/10"),
         "reserved": ("192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4", "::/96", "100::/64", "2001::/32"),
         "multicast": ("224.0.0.0/4", "ff00::/8"),
     }.items()

@@ -132,10 +132,10 @@ def _platform_manifest(
     repository: Repository, digest: Digest, platform: OciPlatform, depth: int = 0
 ) -> tuple[ImageManifest, Digest]:
     if depth >= MAX_NESTING:
-        raise UnsafeArchive(f"The index of {repository.name} is nested more than {MAX_NESTING} deep.")
+        raise UnsafeArchive(f"The index of {repository.name} is nested more than {MAX_NESTING} levels deep.")
     content, media_type = repository.read_manifest(digest)
     if digest_of(content) != digest:
-        raise DigestMismatch(f"{repository.name} returned other content for {digest}.")
+        raise DigestMismatch(f"{repository.name} returned different content for {digest}.")
     kind = _document_type(content, media_type)
     if kind in INDEX_TYPES:
         index = _decode(ImageIndex, content, "image index")
@@ -150,7 +150,7 @@ def read_platforms(repository: Repository, digest: Digest) -> tuple[str, ...] | 
     """The platforms of the image as `os/architecture`; None when unknown."""
     content, media_type = repository.read_manifest(digest)
     if digest_of(content) != digest:
-        raise DigestMismatch(f"{repository.name} returned other content for {digest}.")
+        raise DigestMismatch(f"{repository.name} returned different content for {digest}.")
     kind = _document_type(content, media_type)
     if kind in INDEX_TYPES:
         offered = [

@@ -55,5 +55,6 @@ class RatioGuard:
             return
         if self.unpacked > self.packed * self._limits.ratio:
             raise BudgetExceeded(
-                f"{self.packed} packed bytes became {self.unpacked}: more than {self._limits.ratio} times as much."
+                f"{self.packed} compressed bytes expanded to {self.unpacked}: more than {self._limits.ratio} times"
+                " as much."
             )

@@ -67,7 +67,7 @@ class ProcessSpec:
             part.template if isinstance(part, Fill) else part for part in (*self.command, *self.environment.values())
         ]
         if any("\0" in text for text in (*texts, *self.environment)):
-            raise InvalidInput(f"{self.key}: the command or the environment contains a zero byte.")
+            raise InvalidInput(f"{self.key}: the command or the environment contains a NUL byte.")
 
     @property
     def own_host(self) -> str:
@@ -117,7 +117,7 @@ class Exit:
             return f"killed by {_signal_name(self.signal)}{hint}"
         if self.code is not None:
             return f"exit code {self.code}"
-        return "ended unobserved"
+        return "exit status unknown"
 
 
 def _signal_name(number: int) -> str:

@@ -29,7 +29,7 @@ def split_key(key: str) -> list[str]:
     """The names a key consists of. Doubled slashes are one, as in a path."""
     parts = [part for part in key.split("/") if part]
     if not parts or len(parts) > _DEEPEST:
-        raise OutsideArea(f"{key[:200]!r} names no file here")
+        raise OutsideArea(f"{key[:200]!r} is not the name of a file")
     for part in parts:
         if part in (".", "..") or "\0" in part or len(os.fsencode(part)) > 255:
             raise OutsideArea(f"{key[:200]!r} is not a path inside the area")
@@ -175,7 +175,7 @@ def _is_shared(directory: int, *, as_in: int | None = None) -> bool:
 
 def _refused(name: str, error: OSError) -> Exception:
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
-        return OutsideArea(f"{name!r} is a link, or not what its place needs")
+        return OutsideArea(f"{name!r} is a link, or has the wrong type (file or directory)")
     return error
 
 
@@ -204,7 +204,7 @@ def _walk(fd: int, prefix: str, *, most: int | None) -> list[str]:
             elif entry.is_file(follow_symlinks=False):
                 found.append(prefix + entry.name)
             if most is not None and len(found) > most:
-                raise InvalidInput(f"more than {most} files are too many to list")
+                raise InvalidInput(f"there are more than {most} files, the limit of a listing")
     finally:
         os.close(fd)
     return found

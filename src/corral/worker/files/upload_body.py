@@ -54,9 +54,9 @@ class Receiving:
                     break
                 came += len(piece)
                 if left is not None and came > left:
-                    raise NoSpace(f"no more than {left} bytes may be uploaded to this machine")
+                    raise NoSpace(f"the body exceeds this machine's remaining upload limit of {left} bytes")
                 if came > limit:
-                    raise InvalidInput("the body is longer than it was said to be")
+                    raise InvalidInput("the body is longer than announced")
                 self._parts.append(piece)
                 self._pending += len(piece)
                 if self._pending >= PART_BYTES:
@@ -64,14 +64,14 @@ class Receiving:
             await self._write()
             await self._written()
         except TimeoutError:
-            raise ShortBody(f"nothing arrived for {STALL_S:.0f} s") from None
+            raise ShortBody(f"no data was received for {STALL_S:.0f} s") from None
         finally:
             # Also when the sender vanished: what came is kept, so that it need not come again.
             with contextlib.suppress(NoSpace):
                 await self._write()
                 await self._written()
         if expected is not None and came < expected:
-            raise ShortBody(f"{came} bytes came, {expected} were announced")
+            raise ShortBody(f"{came} bytes were received instead of {expected}")
 
     async def _write(self) -> None:
         """Begins to write what is pending, when what came before it is written."""

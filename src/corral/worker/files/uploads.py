@@ -75,7 +75,7 @@ class Uploads:
             if left is not None and plan.offset == 0:  # what is there makes room
                 left += (await asyncio.to_thread(read_stored, area, key)).size or 0
             if left is not None and total > left:
-                raise NoSpace(f"{total} bytes are more than the {left} that may still be uploaded to this machine")
+                raise NoSpace(f"{total} bytes exceed this machine's remaining upload limit of {left} bytes")
             file = await asyncio.to_thread(_begin, area, key, plan.offset, sha256 if wanted else target, total)
             with file:
                 receiving = Receiving(file, plan.offset, self._hashes.take(name, file, plan.offset))
@@ -95,7 +95,7 @@ def _begin(area: Area, key: str, offset: int, target: str | None, needed: int) -
     with area.parent(key, create=True) as (directory, name):
         room = os.fstatvfs(directory)
         if needed > room.f_bavail * room.f_frsize - DISK_RESERVE_BYTES:
-            raise NoSpace(f"{needed} bytes do not fit on this machine's disk")
+            raise NoSpace(f"{needed} bytes exceed the free space on this machine's disk")
         if offset == 0:
             drop(area, key)
             if target:
@@ -133,7 +133,7 @@ def _refuse_note(area: Area, key: str) -> None:
     for suffix in (FINAL, TARGET):
         base = key.removesuffix(suffix)
         if base != key and base and not base.endswith("/") and read_stored(area, base).size is not None:
-            raise InvalidInput(f"{key[-80:]!r} is kept by this server for the file beside it")
+            raise InvalidInput(f"{key[-80:]!r} is reserved for this server's metadata")
 
 
 def drop(area: Area, key: str) -> None:

@@ -31,7 +31,7 @@ def read_platform() -> str:
 def read_cpu(tree: FileTree) -> Cpu:
     text = tree.text("/proc/cpuinfo")
     if text is None:
-        tree.report("the processor is unknown: /proc/cpuinfo is not there")
+        tree.report("the processor is unknown: /proc/cpuinfo does not exist")
         return Cpu(count=os.cpu_count() if tree.root == Path("/") else None)
     fields: dict[str, str] = {}
     count = 0
@@ -64,7 +64,7 @@ def read_memory(tree: FileTree) -> Memory:
     meminfo = _sizes(tree.text("/proc/meminfo") or "")
     total, available = meminfo.get("MemTotal"), meminfo.get("MemAvailable")
     if total is None or available is None:
-        tree.report("the machine's memory is unknown: /proc/meminfo does not tell it")
+        tree.report("the machine's memory is unknown: /proc/meminfo does not contain it")
     for limit, used in _memory_limits(tree):
         total = limit if total is None else min(total, limit)
         left = max(0, limit - used)
@@ -154,5 +154,5 @@ def _filesystem(tree: FileTree, device: str) -> str | None:
         fields = mount.split()
         if len(fields) > 2 and fields[2] == device and source:
             return source.split()[0]
-    tree.report(f"the kind of file system on device {device} is unknown: /proc/self/mountinfo does not list it")
+    tree.report(f"the type of the file system on device {device} is unknown: /proc/self/mountinfo does not list it")
     return None

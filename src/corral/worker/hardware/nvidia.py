@@ -29,7 +29,7 @@ def read_nvidia_gpus(tree: FileTree, nvml: Nvml, memory: Memory, *, platform: st
     except NvmlError as problem:
         _close(tree, nvml)  # a driver that was replaced under us answers again after a fresh start
         if problem.kind == "failed" or on_bus:
-            tree.report(f"NVIDIA GPUs are there but cannot be asked: {problem}. Is the driver installed and loaded?")
+            tree.report(f"NVIDIA GPUs are present but cannot be queried: {problem}. Check that the driver is loaded.")
         return () if tegra is None else (tegra,)
     driver = _asked(tree, "the driver's version", nvml.driver_version)
     gpus = []
@@ -84,7 +84,7 @@ def _read_tegra(tree: FileTree, memory: Memory) -> Gpu | None:
         return None
     compute = next((version for chip, version in _TEGRA_COMPUTE.items() if chip in chips), None)
     if compute is None:
-        tree.report("the compute capability of this NVIDIA board is unknown: its chip is not in our list")
+        tree.report("the compute capability of this NVIDIA board is unknown: Corral does not know its chip")
     return Gpu(
         vendor="nvidia",
         name=model,

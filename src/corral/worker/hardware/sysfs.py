@@ -72,8 +72,8 @@ def _with_intel_memory(tree: FileTree, directory: str, card: str | None, gpu: Gp
     total = next((size for size in map(tree.number, totals) if size), None)
     free = next((size for size in map(tree.number, frees) if size is not None), None)
     if total is None:
-        tree.report(f"the memory of the Intel GPU at {gpu.pci_address} is unknown: its driver does not tell")
+        tree.report(f"the memory of the Intel GPU at {gpu.pci_address} is unknown: its driver does not report it")
     elif free is None:
-        tree.report(f"the free memory of the Intel GPU at {gpu.pci_address} is unknown: its driver does not tell")
+        tree.report(f"the free memory of the Intel GPU at {gpu.pci_address} is unknown: its driver does not report it")
     unified = total is None and gpu.pci_address == _INTEL_BUILT_IN
     return replace(gpu, memory_total_bytes=total, memory_free_bytes=free, unified=unified)

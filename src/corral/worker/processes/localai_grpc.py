@@ -36,7 +36,7 @@ class GrpcProbe:
         except grpc.aio.AioRpcError as problem:
             return ProbeAnswer(ready=False, detail=f"Health: {_describe(problem)}")
         if not reply.startswith(HEALTHY):
-            return ProbeAnswer(ready=False, detail="Health did not answer OK")
+            return ProbeAnswer(ready=False, detail="the Health call did not return OK")
         try:
             await _call(target.host, target.port, "Health", f"not-{token[::-1]}", within_s=_ANSWER_WITHIN_S)
         except grpc.aio.AioRpcError as problem:

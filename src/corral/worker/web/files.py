@@ -77,7 +77,7 @@ def _told(endpoint: Endpoint) -> Endpoint:
         except CorralError as error:
             return PlainTextResponse(str(error), status_code=500)
         except ClientDisconnect:
-            return PlainTextResponse("the sender left", status_code=400)
+            return PlainTextResponse("the sender disconnected", status_code=400)
         except OSError as error:
             return PlainTextResponse(f"the file could not be used: {error.strerror}", status_code=500)
 
@@ -140,7 +140,7 @@ class _Files:
                 await _hear_out(request)
                 return JSONResponse({"local_path": str(area.path(key))})
             case OtherFile():
-                return PlainTextResponse("the file there is another one; start over", status_code=409)
+                return PlainTextResponse("a different file exists there; restart the upload", status_code=409)
             case OtherOffset(size=have):
                 total = wanted.total if wanted is not None else have
                 headers = {"X-File-Size": str(have), "Content-Range": f"bytes */{total}"}
@@ -155,7 +155,7 @@ class _Files:
         """Of what belongs to one request; everything else goes by order of the fleet."""
         area, key = self.areas.find(request.path_params["key"])
         if area is not self.areas.staging or split_key(key)[0] != EPHEMERAL or len(split_key(key)) < 3:
-            raise InvalidInput(f"only files below {EPHEMERAL}/ are deleted here, one at a time")
+            raise InvalidInput(f"only files below {EPHEMERAL}/ can be deleted here, one at a time")
         if not await asyncio.to_thread(area.remove, key):
             raise NotFound("there is no such file")
         return Response(status_code=204)
