@@ -100,7 +100,7 @@ def test_what_is_not_set_is_not_invented() -> None:
         ("name: a\nbackend: 'rm -rf'", "not a backend's name"),
         ("name: a\naliases: [a]", "an alias of itself"),
         ("name: a\nalias: a", "an alias of itself"),
-        ("name: a\nalias: b\nbackend: c", "no backend, model or aliases"),
+        ("name: a\nalias: b\nbackend: c", "its own backend, model or aliases"),
         ("name: a\ncontext_size: 5000000000", "fits into 32 bits"),
         ("name: a\ncontext_size: -2", "context_size must be"),
         ("name: a\nseed: .nan", "the number nan"),

@@ -267,7 +267,7 @@ def test_an_nvidia_gpu_without_a_driver_is_listed_with_a_reason(machine: Machine
     hardware = read_hardware(roots)
     assert hardware.gpus == (Gpu(vendor="nvidia", pci_address="0000:01:00.0"),)
     assert hardware.vram_total_bytes is None
-    assert any("Is the driver installed" in problem for problem in hardware.problems)
+    assert any("Check that the driver is loaded" in problem for problem in hardware.problems)
 
 
 def test_a_failing_library_is_told_even_without_a_device_on_the_bus(machine: Machine) -> None:

@@ -165,7 +165,9 @@ class _Overlay:
         except FileNotFoundError:
             return  # nothing to hide
         except NotADirectoryError as error:
-            raise UnsafeArchive(f"A whiteout's path contains {entry.path[:120]!a}, which is not a directory.") from error
+            raise UnsafeArchive(
+                f"A whiteout's path contains {entry.path[:120]!a}, which is not a directory."
+            ) from error
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise UnsafeArchive(f"A whiteout's path contains the link {entry.path[:120]!a}.") from error

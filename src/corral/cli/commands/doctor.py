@@ -276,6 +276,6 @@ def _check_clock(api: Api, *, running: bool) -> Finding:
     if abs(skew_s) > SKEW_TOLERATED_S:
         text = f"this machine is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the frontend"
         return Finding(
-            "clock", "warning", text, "synchronize the clock with a time service, because credentials expire by time"
+            "clock", "warning", text, "synchronize the clock with NTP, because credentials have an expiry time"
         )
-    return Finding("clock", "ok", "in step with the frontend")
+    return Finding("clock", "ok", "in sync with the frontend")

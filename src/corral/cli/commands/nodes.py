@@ -196,7 +196,7 @@ def _act(api: Api, node: str, verb: str, done: str = "", *, body: dict[str, Any]
 @nodes_group.command("approve")
 @client_command
 @click.argument("node")
-@click.option("--claim", help="Id of the claim by the machine that replaces NODE; `current` keeps the present one.")
+@click.option("--claim", help="Id of the claim of the machine that replaces NODE; `current` keeps the current machine.")
 def approve_node(api: Api, node: str, claim: str | None) -> None:
     """Approve a pending node, or a machine that replaces NODE.
 

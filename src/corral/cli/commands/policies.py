@@ -23,7 +23,7 @@ EXCEPTIONS_SHOWN = 5
     type=(str, click.Choice(["correct", "report", "freeze"])),
     default=None,
     metavar="POLICY HOW",
-    help="What to do on drift: correct (bring it back), report (only show it), freeze (also block upgrades).",
+    help="What to do on drift: correct (remove the drift), report (only show it), freeze (also block upgrades).",
 )
 @click.option("--end", default=None, metavar="POLICY", help="Remove a policy. Installed backends are not deleted.")
 def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> None:

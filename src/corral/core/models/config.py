@@ -298,5 +298,5 @@ def _check_redirect(config: ModelConfig) -> None:
     if config.backend or config.model or config.aliases:
         raise InvalidInput(
             f"{config.name!r} has an `alias` and so sends every request to {config.alias_of!r};"
-            " it can have no backend, model or aliases of its own"
+            " it must not have its own backend, model or aliases"
         )

@@ -156,7 +156,7 @@ def _clash_with_plain_names(config: ModelConfig, others: Sequence[ModelConfig], 
             name = next((name for name in plan.names if _is_within(name, file.filename)), None)
             if name is not None and not plan.is_fetched(name):
                 return (
-                    f"{config.name!r} keeps {file.uri} as {file.filename}, and {other.name!r} names {name} as a file"
+                    f"{config.name!r} stores {file.uri} as {file.filename}, and {other.name!r} uses {name}, a file"
                     " that it does not download: one would be served with the weights of the other. Give it another"
                     f" filename; if both are the same file, add this download to {other.name!r} first"
                 )
@@ -172,7 +172,7 @@ def _clash_of_downloads(config: ModelConfig, others: Sequence[ModelConfig]) -> s
             if one is config and not _is_same_source(file, before):
                 whose = "twice by this model" if owner == config.name else f"also by the model {owner!r}"
                 return (
-                    f"{config.name!r} keeps {file.uri} as {file.filename}, and {before.uri} is kept under that name,"
+                    f"{config.name!r} stores {file.uri} as {file.filename}, and {before.uri} is stored under that name,"
                     f" {whose}: one would be served with the weights of the other. Give it another filename; if both"
                     " are the same file, give both its sha256"
                 )

@@ -149,7 +149,7 @@ class Authorizer:
         named = [f"//{headers[name]}" if name == "host" else headers[name] for name in NAMING if name in headers]
         if not all(self._is_own(_host_of(location)) for location in named):
             raise Forbidden(
-                "without API keys (--no-auth) only pages and programs of this machine are served; use a loopback"
+                "without API keys (--no-auth), only requests from this machine are accepted; use a loopback"
                 " address, or set the frontend's address with --public-url"
             )
 
