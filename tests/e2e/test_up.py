@@ -171,7 +171,7 @@ def test_the_worker_of_another_data_directory_waits_for_approval_and_then_works(
         again = up.admin.wait_for_status("second", "pending")
         assert again["id"] != node["id"]
         worker.wait_for_output("the cluster no longer knows this node (it was removed")
-        assert "message bus has moved" not in worker.output()
+        assert "address of the message bus has changed" not in worker.output()
         assert run_cli("nodes", "approve", "second", environment=local(up)).returncode == 0
         up.admin.wait_for_status("second", "healthy")
         first = up.admin.call("GET", "/api/audit?limit=50").json()

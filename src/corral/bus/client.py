@@ -231,8 +231,8 @@ class Bus:
     def _unconnected(self, servers: str, why: str) -> str:
         if not self._unauthorized:
             return (
-                f"cannot connect to the message bus {servers}: {why}. Check that nats-server runs there and that this"
-                " machine reaches it."
+                f"cannot connect to the message bus {servers}: {why}. Check that nats-server is running there and that"
+                " this machine can reach it."
             )
         if self._options.credentials() is None:
             return f"the message bus {servers} requires credentials: set bus_account_seed on the frontend."

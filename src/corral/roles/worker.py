@@ -336,7 +336,7 @@ class Worker:
                 if after.node_id != before.node_id:
                     raise Rejoin(NODE_UNKNOWN)
                 if after.bus_url != before.bus_url:
-                    raise Rejoin("the message bus has moved")
+                    raise Rejoin("the address of the message bus has changed")
                 await bus.renew()
             except Unauthenticated:
                 raise

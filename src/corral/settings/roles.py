@@ -157,9 +157,9 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     admin_key: Secret | None = None
     """Admin API key. Default: created at the first start and stored in the data directory."""
     trusted_proxies: NetworkList = ()
-    """Addresses or networks of proxies in front of this frontend: `127.0.0.1,10.0.0.0/24`. Only from these is
-    X-Forwarded-For (or, without it, Forwarded) accepted; a proxy must append the client's address or replace the
-    header. Without this setting, all clients behind a proxy share one limit on wrong keys."""
+    """Addresses or networks of proxies in front of this frontend: `127.0.0.1,10.0.0.0/24`. The header
+    X-Forwarded-For (or, without it, Forwarded) is accepted only from these; a proxy must append the client's address or
+    replace it. Without this setting, all clients behind a proxy share one limit on wrong keys."""
     auth: bool = True
     """Require API keys. Can be turned off only when listening on loopback; then only requests from this machine
     are accepted."""
@@ -192,7 +192,7 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """Number of frontend processes that share the port. Use one per CPU core that should serve requests."""
     disconnect_grace_s: Duration = 1800.0
     """How long a worker that is disconnected from all frontends keeps its replicas running. After that it stops them,
-    because they run elsewhere by then. This is also the longest frontend outage that replicas survive."""
+    because other nodes run replacements by then. This is also the longest frontend outage that replicas survive."""
     model_idle_ttl_s: Duration | None = None
     """Unload an on-demand model after this long without a request. Default: never."""
     scale_cool_down_s: Duration = 30.0
@@ -207,8 +207,8 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """How long a replica may finish its open requests after its model was deleted or disabled. Open streams then end
     with an error."""
     orphan_grace_s: Duration = 20.0
-    """How long a process without a replica record may run before it is stopped as an orphan. The record may follow
-    later."""
+    """How long a process without a replica record may run before it is stopped as an orphan. The record may be
+    written after the process was started."""
     model_scheduling: Annotated[str, LocalAiName("LOCALAI_MODEL_SCHEDULING")] = ""
     """Model scheduling to apply at every start, as JSON: `[{"model_name": "tiny", "min_replicas": 2}]`."""
     model_scheduling_config: Annotated[Path | None, LocalAiName("LOCALAI_MODEL_SCHEDULING_CONFIG")] = None
@@ -306,9 +306,9 @@ class WorkerSettings(StorageSettings, SourceSettings):
     backend_ports: PortRange = "20000-23999"
     """Ports for backends. Ports in the system's range for outgoing connections are skipped."""
     backend_user: BackendUser | None = None
-    """System user that runs backends, or a range of unused user ids (`200000-203999`, at least one per backend port) of
-    which each backend gets its own. Requires a worker that runs as root. Default: a worker that runs as root gives each
-    backend its own user id; another worker runs them as its own user."""
+    """System user that runs backends, or a range of unused user ids (`200000-203999`, at least one per backend port)
+    from which each backend gets its own. Requires a worker that runs as root. Default: a worker that runs as root gives
+    each backend its own user id; another worker runs them as its own user."""
     backend_isolation: Literal["auto", "required", "off"] = "auto"
     """Restrict backends to their own files, without access to keys, other models and other backends. auto: as far as
     this machine supports it; required: do not start backends without it; off: no isolation."""
@@ -363,9 +363,9 @@ class UpSettings(WatchSettings):
     auto_approve: bool = False
     """Accept nodes with the registration token without an administrator's approval."""
     trusted_proxies: NetworkList = ()
-    """Addresses or networks of proxies in front of this frontend: `127.0.0.1,10.0.0.0/24`. Only from these is
-    X-Forwarded-For (or, without it, Forwarded) accepted; a proxy must append the client's address or replace the
-    header. Without this setting, all clients behind a proxy share one limit on wrong keys."""
+    """Addresses or networks of proxies in front of this frontend: `127.0.0.1,10.0.0.0/24`. The header
+    X-Forwarded-For (or, without it, Forwarded) is accepted only from these; a proxy must append the client's address or
+    replace it. Without this setting, all clients behind a proxy share one limit on wrong keys."""
     auth: bool = True
     """Require API keys. Can be turned off only when listening on loopback; then only requests from this machine
     are accepted."""

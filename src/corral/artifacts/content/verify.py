@@ -46,7 +46,7 @@ def verify_version(version: InstalledVersion, layers: LayerStore, cancel: Cancel
             unknown="not installed by Corral, so it cannot be checked",
         )
     found = {key: layers.find(key) for key in metadata.layers}
-    gone = tuple(f"layer {key[:12]}: is missing, and so is the list of its files" for key in found if not found[key])
+    gone = tuple(f"layer {key[:12]}: the layer and its file list are missing" for key in found if not found[key])
     if gone:
         return Verified(name=version.name, digest=version.digest, files=0, damaged=gone)
     expected = planned_tree(layer.index() for layer in found.values() if layer is not None)

@@ -251,7 +251,7 @@ def _policy(key: Path | None) -> SignaturePolicy | None:
 
 
 _model_variant = click.option(
-    "--variant", default="", help="With --model: this variant of the model instead of the best match."
+    "--variant", default="", help="With --model: this build of the model instead of the best match."
 )
 _model_memory = click.option(
     "--memory",

@@ -224,7 +224,8 @@ def _check_store(status: dict[str, Any] | None, settings: FrontendSettings, dire
         store = status["store"]
         if store["ok"]:
             return Finding("store", "ok", f"{store['kind']} {store['location']}, in use")
-        return Finding("store", "problem", f"{store['kind']} {store['location']}: {store['problem']}", "fix this first")
+        advice = "fix the store first; Corral needs it"
+        return Finding("store", "problem", f"{store['kind']} {store['location']}: {store['problem']}", advice)
     database = directory / "corral.db"
     if settings.store is None and not database.exists():
         return Finding("store", "ok", "no database yet; the first start creates one")

@@ -142,7 +142,7 @@ class PostgresDatabase:
         except (*_FAILURES, ValueError) as error:
             raise Unavailable(
                 f"cannot connect to the store {location}: {str(error) or type(error).__name__}."
-                " Check that PostgreSQL runs there, and check user and password in the setting `store`."
+                " Check that PostgreSQL is running there, and check user and password in the setting `store`."
             ) from error
         return cls(pool, location, clock=clock, ids=ids, acquire_within_s=acquire_within_s)
 

@@ -61,9 +61,9 @@ async def free_model(view: ProcessView) -> None:
     try:
         reply = await _call(view.spec.own_host, view.state.port, "Free", token, within_s=_FREE_WITHIN_S)
     except grpc.aio.AioRpcError as problem:
-        raise Unavailable(f"freeing process {view.key}: {_describe(problem)}") from None
+        raise Unavailable(f"cannot unload the model of process {view.key}: {_describe(problem)}") from None
     if b"\x10\x01" not in reply:  # field 2 of Result, `success`, is true
-        raise Unavailable(f"freeing process {view.key}: the backend rejected it")
+        raise Unavailable(f"cannot unload the model of process {view.key}: the backend rejected the request")
 
 
 def _shared_token(spec: ProcessSpec) -> str | None:

@@ -128,7 +128,7 @@ def test_an_edit_names_the_revision_it_is_of(frontend: Frontend) -> None:
     [
         ("name: [", "cannot be read"),
         ("name: other\n", "but the path has 'four'"),
-        ("name: four\ncontext_size: x\ntemplate: 3\n", "2 wrong fields: context_size must be a whole number"),
+        ("name: four\ncontext_size: x\ntemplate: 3\n", "2 invalid fields: context_size must be a whole number"),
         ("name: four\nparameters: {model: ../../etc/passwd}\n", "within the models directory"),
         ("name: four\nbackend: llama-cppp\n", "unknown backend 'llama-cppp': no node has it and no gallery offers"),
         ("name: four\nbackend: llama-cppp\n", "did you mean llama-cpp"),
