@@ -40,7 +40,7 @@ class StrictLoader(Base):  # type: ignore[misc]
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         if not isinstance(node, yaml.MappingNode):
-            raise BadYaml("A mapping is expected where the document has something else.")
+            raise BadYaml("The document has a value of another type where a mapping is required.")
         self.flatten_mapping(node)
         return {
             self.construct_object(key, deep=True): self.construct_object(value, deep=True) for key, value in node.value
@@ -59,7 +59,7 @@ def _refuse_repeated_keys(node: Any) -> None:
         if key.tag == MERGE_TAG:
             continue
         if not isinstance(key, yaml.ScalarNode):
-            raise BadYaml(f"Line {key.start_mark.line + 1}: a key is not a plain word.")
+            raise BadYaml(f"Line {key.start_mark.line + 1}: a key is not a plain value.")
         if key.value in seen:
             raise BadYaml(f"Line {key.start_mark.line + 1}: the key {key.value[:80]!r} is repeated.")
         seen.add(key.value)

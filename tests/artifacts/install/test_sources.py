@@ -180,9 +180,9 @@ def bounded_memory() -> Iterator[None]:
         ("endless", "which it does not contain"),
         ("huge", "is larger than the"),
         ("nowhere", "which it does not contain"),
-        ("n" * 5000, "names an invalid file"),
-        ("round", "names an invalid file"),
-        ("a\0b", "names an invalid file"),
+        ("n" * 5000, "refers to an invalid file"),
+        ("round", "refers to an invalid file"),
+        ("a\0b", "refers to an invalid file"),
     ],
     ids=["device", "outside", "link-to-a-device", "huge", "nowhere", "long", "round", "nul"],
 )

@@ -236,7 +236,7 @@ class Outbound:
     def _redirect_target(self, url: str, response: http.client.HTTPResponse) -> str:
         location = response.getheader("Location")
         if not location:
-            raise SourceUnavailable(f"{urlsplit(url).hostname} redirected without an address.")
+            raise SourceUnavailable(f"{urlsplit(url).hostname} sent a redirect without an address.")
         target = urljoin(url, location)
         if urlsplit(url).scheme == "https" and urlsplit(target).scheme == "http":
             raise PolicyRefused(f"{urlsplit(url).hostname} redirected from https to http, which is not followed.")

@@ -93,14 +93,14 @@ def check_url(policy: NetworkPolicy, url: str) -> SplitResult:
     except ValueError as error:
         raise BadReference(f"{url[:200]!r} is not an address: {error}.") from error
     if any(ord(character) < 0x21 or ord(character) == 0x7F for character in url):
-        raise BadReference("An address must not contain blanks or control characters.")
+        raise BadReference("An address must not contain spaces or control characters.")
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https"):
         raise PolicyRefused(f"Scheme {parts.scheme!r} is not supported; use https, or http where it is allowed.")
     if not host:
         raise BadReference(f"{url[:200]!r} has no host.")
     if parts.username is not None or parts.password is not None:
-        raise BadReference("Credentials in an address end up in logs; put them into the settings instead.")
+        raise BadReference("The address contains credentials, which logs would show; put them into the settings.")
     _check_notation(host)
     if parts.scheme == "http":
         allowed = is_loopback(host) or bool(_names(host, port or 80) & policy.plain_http_hosts)

@@ -184,7 +184,7 @@ def _document_type(content: bytes, header: str) -> str:
 
 def pick_platform(manifests: list[Descriptor], platform: OciPlatform, name: str) -> Descriptor:
     if len(manifests) > MAX_INDEX_ENTRIES:
-        raise UnsafeArchive(f"The index of {name} has {len(manifests)} entries; at most {MAX_INDEX_ENTRIES} are read.")
+        raise UnsafeArchive(f"The index of {name} has {len(manifests)} entries; the limit is {MAX_INDEX_ENTRIES}.")
     images = [entry for entry in manifests if entry.media_type in MANIFEST_TYPES | INDEX_TYPES]
     fitting = [
         entry
@@ -212,7 +212,7 @@ def _image_pieces(repository: Repository, manifest: ImageManifest, platform: Oci
         raise NoPlatformFits(f"{repository.name} is built for {config.os}/{config.architecture}, not for {platform}.")
     if len(config.rootfs.diff_ids) != len(manifest.layers):
         raise DigestMismatch(
-            f"{repository.name} has {len(manifest.layers)} layers, but its config names {len(config.rootfs.diff_ids)}."
+            f"{repository.name} has {len(manifest.layers)} layers, but its config lists {len(config.rootfs.diff_ids)}."
         )
     pieces: list[Piece] = []
     for layer, diff_id in zip(manifest.layers, config.rootfs.diff_ids, strict=True):

@@ -30,9 +30,9 @@ class UnpackBudget:
             raise BudgetExceeded(f"A member has {size} bytes; the limit is {self.limits.file_bytes}.")
         if self._bytes > self._most_bytes:
             if self._by_disk:
-                raise DiskFull(f"It unpacks to more than the {self._most_bytes} bytes that are free on the disk.")
+                raise DiskFull(f"The archive unpacks to more than the {self._most_bytes} bytes free on the disk.")
             raise BudgetExceeded(
-                f"The archive unpacks to more than the {self._most_bytes} bytes one artifact may have."
+                f"The archive unpacks to more than {self._most_bytes} bytes, the limit for one artifact."
             )
 
     def time(self) -> None:

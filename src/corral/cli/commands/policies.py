@@ -33,8 +33,8 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
 
     POLICY is an id, its first characters, or the name of a backend with only one policy.
 
-    EXCEPT lists nodes on which something else was requested later, or that no build supports. The policy does not apply
-    to them."""
+    EXCEPT lists nodes for which a different change was requested later, or that no build supports. The policy does
+    not apply to them."""
     if drift is not None:
         api.call("PATCH", "api", "policies", _find_policy(api, drift[0]), body={"on_drift": drift[1]})
     if end is not None:

@@ -157,8 +157,8 @@ def _clash_with_plain_names(config: ModelConfig, others: Sequence[ModelConfig], 
             if name is not None and not plan.is_fetched(name):
                 return (
                     f"{config.name!r} stores {file.uri} as {file.filename}, and {other.name!r} uses {name}, a file"
-                    " that it does not download: one would be served with the weights of the other. Give it another"
-                    f" filename; if both are the same file, add this download to {other.name!r} first"
+                    " that it does not download: one would be served with the weights of the other. Use another"
+                    f" filename in {config.name!r}; if both are the same file, add this download to {other.name!r} first"
                 )
     return ""
 
@@ -173,8 +173,8 @@ def _clash_of_downloads(config: ModelConfig, others: Sequence[ModelConfig]) -> s
                 whose = "twice by this model" if owner == config.name else f"also by the model {owner!r}"
                 return (
                     f"{config.name!r} stores {file.uri} as {file.filename}, and {before.uri} is stored under that name,"
-                    f" {whose}: one would be served with the weights of the other. Give it another filename; if both"
-                    " are the same file, give both its sha256"
+                    f" {whose}: one would be served with the weights of the other. Use another filename; if both are"
+                    " the same file, set its sha256 in both"
                 )
     return ""
 

@@ -205,10 +205,10 @@ class AlreadyRunning(Conflict):
         if running.version_digest != requested.version_digest:
             difference = f"from version {running.version_digest}, not {requested.version_digest}"
         elif running != requested:
-            difference = "with another command"
+            difference = "with a different command"
         else:
-            difference = "from a directory that was replaced since"
-        super().__init__(f"{key} already runs {difference}. Stop it first.")
+            difference = "from a directory that has been replaced since"
+        super().__init__(f"{key} is already running {difference}. Stop it first.")
 
 
 @dataclass(frozen=True, slots=True)

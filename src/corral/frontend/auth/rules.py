@@ -138,7 +138,7 @@ class Authorizer:
                 f"this route needs an admin key; the key {principal.name!r} has the scope {principal.scope}"
             )
         if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
-            raise Forbidden(f"a browser session must send the header {CLIENT_HEADER} with every change")
+            raise Forbidden(f"a browser session must send the header {CLIENT_HEADER} with every write request")
         return principal
 
     def check_page(self, headers: Mapping[str, str]) -> None:

@@ -93,5 +93,5 @@ def _read_gpus(tree: FileTree, roots: Roots, memory: Memory) -> tuple[Gpu, ...]:
     # A GPU the library left out is still there: it is listed, with what the bus knows.
     untold = [gpu for gpu in nvidia_on_bus if gpu.pci_address not in addresses]
     if untold and told:
-        tree.report(f"{len(untold)} NVIDIA GPU(s) on the bus are not managed by the driver")
+        tree.report(f"{len(untold)} NVIDIA GPU(s) on the PCI bus are not managed by the driver")
     return (*told, *untold, *(gpu for gpu in on_bus if gpu.vendor != "nvidia"))
