@@ -158,7 +158,7 @@ def _clash_with_plain_names(config: ModelConfig, others: Sequence[ModelConfig], 
                 return (
                     f"{config.name!r} stores {file.uri} as {file.filename}, and {other.name!r} uses {name}, a file"
                     " that it does not download: one would be served with the weights of the other. Use another"
-                    f" filename in {config.name!r}; if both are the same file, add this download to {other.name!r} first"
+                    f" filename here; if both are the same file, add this download to {other.name!r} first"
                 )
     return ""
 

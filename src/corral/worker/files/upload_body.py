@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from io import FileIO
 
 from corral.core.errors import InvalidInput, Unavailable
+from corral.core.sizes import format_bytes
 
 PART_BYTES = 4 << 20
 STALL_S = 120.0
@@ -54,7 +55,7 @@ class Receiving:
                     break
                 came += len(piece)
                 if left is not None and came > left:
-                    raise NoSpace(f"the body exceeds this machine's remaining upload limit of {left} bytes")
+                    raise NoSpace(f"the body exceeds this machine's remaining upload limit of {format_bytes(left)}")
                 if came > limit:
                     raise InvalidInput("the body is longer than announced")
                 self._parts.append(piece)

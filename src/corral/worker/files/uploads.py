@@ -20,6 +20,7 @@ from corral.core.processes.uploads import (
     Write,
     plan_upload,
 )
+from corral.core.sizes import format_bytes
 from corral.worker.files.areas import Area, OutsideArea, open_regular
 from corral.worker.files.upload_body import NoSpace, Receiving, RunningHashes
 from corral.worker.named_locks import NamedLocks
@@ -75,7 +76,9 @@ class Uploads:
             if left is not None and plan.offset == 0:  # what is there makes room
                 left += (await asyncio.to_thread(read_stored, area, key)).size or 0
             if left is not None and total > left:
-                raise NoSpace(f"{total} bytes exceed this machine's remaining upload limit of {left} bytes")
+                raise NoSpace(
+                    f"{format_bytes(total)} exceeds this machine's remaining upload limit of {format_bytes(left)}"
+                )
             file = await asyncio.to_thread(_begin, area, key, plan.offset, sha256 if wanted else target, total)
             with file:
                 receiving = Receiving(file, plan.offset, self._hashes.take(name, file, plan.offset))
@@ -95,7 +98,7 @@ def _begin(area: Area, key: str, offset: int, target: str | None, needed: int) -
     with area.parent(key, create=True) as (directory, name):
         room = os.fstatvfs(directory)
         if needed > room.f_bavail * room.f_frsize - DISK_RESERVE_BYTES:
-            raise NoSpace(f"{needed} bytes exceed the free space on this machine's disk")
+            raise NoSpace(f"{format_bytes(needed)} exceeds the free space on this machine's disk")
         if offset == 0:
             drop(area, key)
             if target:
