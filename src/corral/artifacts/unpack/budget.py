@@ -31,7 +31,7 @@ class UnpackBudget:
             raise BudgetExceeded(f"A member has {size} bytes; the limit is {self.limits.file_bytes}.")
         if self._bytes > self._most_bytes:
             if self._by_disk:
-                raise DiskFull(f"The archive unpacks to more than {format_bytes(self._most_bytes)}, the free disk space.")
+                raise DiskFull(f"The archive needs more than {format_bytes(self._most_bytes)}, the free disk space.")
             raise BudgetExceeded(
                 f"The archive unpacks to more than {format_bytes(self._most_bytes)}, the limit for one artifact."
             )

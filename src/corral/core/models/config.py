@@ -277,7 +277,7 @@ def _check(config: ModelConfig) -> None:
     for alias in config.aliases:
         check_model_name(alias, what="alias")
     if config.name in config.aliases:
-        raise InvalidInput(f"{config.name!r} is an alias of itself; leave it out of aliases")
+        raise InvalidInput(f"{config.name!r} is an alias of itself; remove it from `aliases`")
     if config.alias_of:
         _check_redirect(config)
         return

@@ -53,7 +53,7 @@ def backend_of(config: ModelConfig) -> str:
         return config.backend
     if config.model.lower().endswith(".gguf"):
         return "llama-cpp"
-    raise InvalidInput(f"the model {config.name!r} names no backend; add for example `backend: llama-cpp` to it")
+    raise InvalidInput(f"the model {config.name!r} has no backend; add one, for example `backend: llama-cpp`")
 
 
 def plan_weights(config: ModelConfig) -> WeightsPlan:

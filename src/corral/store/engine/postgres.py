@@ -158,7 +158,8 @@ class PostgresDatabase:
                 last = error
                 await asyncio.sleep(CONFLICT_RETRIES.delay_s(attempt + 1, self._ids.draw()))
         raise StoreConflict(
-            f"the transaction on {self.location} conflicted with others {CONFLICT_TRIES} times; try again ({last})"
+            f"the transaction on {self.location} conflicted with other transactions {CONFLICT_TRIES} times;"
+            f" try again ({last})"
         ) from last
 
     async def _run_once(self, begin: str, body: Body[T]) -> T:
