@@ -56,7 +56,7 @@ def test_a_failure_says_what_stood_in_the_way_and_exits_non_zero(registry: FakeR
         assert "Did you mean llama-cpp?" in corral(command, "llama-ccp", fails=True)
         assert "A model has that name: add --model." in corral(command, "smollm2", fails=True)
     assert "with --capability" in corral("pull", "vllm", fails=True)
-    assert "vllm has no variant for default" in corral("inspect", "vllm", fails=True)
+    assert "vllm has no build for default" in corral("inspect", "vllm", fails=True)
     assert "was requested" in corral("pull", registry.push(image(b"1")), "--digest", "sha256:" + "0" * 64, fails=True)
 
 
@@ -97,7 +97,7 @@ def test_names_are_looked_up_in_the_shipped_gallery_and_in_given_ones(
     offered = corral(*gallery, "list", "--available", "--json")
     assert {"llama-cpp", "vllm", "sglang", "mine"} <= {item["name"] for item in offered}
     facts = corral(*gallery, "inspect", "mine", "--json")
-    assert (facts["entry"], facts["reason"]) == ("c", "c is the variant for default")
+    assert (facts["entry"], facts["reason"]) == ("c", "c is the build for default")
     assert corral(*gallery, "pull", "mine", "--json")["name"] == "c"
 
 

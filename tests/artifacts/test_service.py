@@ -111,7 +111,7 @@ async def test_a_node_no_variant_fits_is_told_before_anything_moves(settings: Ar
     catalogue = Catalogue(entries=tuple(entries), galleries=(), by_name=index_by_name(entries))
     async with open_artifacts(settings) as artifacts:
         assert artifacts.request_for(catalogue, "m", "nvidia").build.uris == ("quay.io/x/cuda",)
-        with pytest.raises(NoVariantFits, match="no variant for amd"):
+        with pytest.raises(NoVariantFits, match="no build for amd"):
             artifacts.request_for(catalogue, "m", "amd")
 
 

@@ -97,7 +97,9 @@ async def test_an_expired_client_is_disconnected_and_reconnects_with_a_renewed_c
     await wait_until_async(thrown_out, what="the server ends the connection")
     # Several tries fail before there is a new credential; none of them may leave anything behind.
     await wait_until_async(
-        lambda: _contains(server, "does not accept our credential"), what="it was tried with the old one", within_s=15
+        lambda: _contains(server, "does not accept this process's credential"),
+        what="it was tried with the old one",
+        within_s=15,
     )
     in_force.append(long)
 

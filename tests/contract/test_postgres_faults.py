@@ -171,7 +171,7 @@ async def test_a_server_killed_in_the_middle_of_a_write_means_not_done(rig: Rig,
 
 
 async def test_a_store_that_cannot_be_reached_is_named_with_what_to_check() -> None:
-    with pytest.raises(Unavailable, match=r"the store db: .*Check that PostgreSQL runs there"):
+    with pytest.raises(Unavailable, match=r"the store db: .*Check that PostgreSQL is running there"):
         await PostgresDatabase.connect(
             f"postgresql://corral@127.0.0.1:{free_port()}/x",
             "db",

@@ -74,14 +74,14 @@ def test_a_second_machine_joins_over_the_network_with_the_printed_command(cluste
     [
         (
             ("OUTPUT", "-p", "tcp", "--dport", str(BUS_PORT)),
-            "heartbeats arrive, but it does not answer on the message bus",
+            "heartbeats are received, but it does not answer on the message bus",
         ),
         (
             ("OUTPUT", "-p", "tcp", "--dport", str(PORT)),
-            "no heartbeat arrives, but it still answers on the message bus",
+            "no heartbeats received, but it still answers on the message bus",
         ),
-        (("OUTPUT", "-p", "tcp"), "no heartbeat arrives, and it is not on the message bus"),
-        (("INPUT", "-p", "tcp"), "no heartbeat arrives, and it is not on the message bus"),
+        (("OUTPUT", "-p", "tcp"), "no heartbeats received, and it is not connected to the message bus"),
+        (("INPUT", "-p", "tcp"), "no heartbeats received, and it is not connected to the message bus"),
     ],
     ids=["cut-off-from-the-bus-only", "heartbeats-lost-only", "cannot-send", "cannot-receive"],
 )

@@ -78,7 +78,7 @@ def test_elsewhere_the_command_line_uses_address_and_key_from_the_environment(up
     assert "requires an API key; set CORRAL_API_KEY" in without.stderr
     bus = clean_environment(CORRAL_DATA_DIR=str(tmp_path), CORRAL_URL=f"http://127.0.0.1:{up.bus_port}")
     astray = run_cli("status", environment=bus)
-    assert (astray.returncode, "the server there does not speak HTTP" in astray.stderr) == (3, True)
+    assert (astray.returncode, "the server does not speak HTTP" in astray.stderr) == (3, True)
 
 
 def test_a_second_up_on_the_same_data_directory_refuses_and_names_the_first(up: Up) -> None:
@@ -171,7 +171,7 @@ def test_the_worker_of_another_data_directory_waits_for_approval_and_then_works(
         again = up.admin.wait_for_status("second", "pending")
         assert again["id"] != node["id"]
         worker.wait_for_output("the cluster no longer knows this node (it was removed")
-        assert "message bus has moved" not in worker.output()
+        assert "address of the message bus has changed" not in worker.output()
         assert run_cli("nodes", "approve", "second", environment=local(up)).returncode == 0
         up.admin.wait_for_status("second", "healthy")
         first = up.admin.call("GET", "/api/audit?limit=50").json()

@@ -77,7 +77,7 @@ def test_a_broken_version_harms_nobody_a_good_one_arrives_and_back_is_a_switch(f
         for node in failed["nodes"]:
             assert node["status"] == "error"
             assert "the engine is on fire" in node["error"]
-            assert "serves on" in node["error"]
+            assert "keeps serving" in node["error"]
         assert fleet.digests("echo") == dict.fromkeys(NODES, first), "the old version is current again"
         assert list(fleet.upgrades()) == ["echo"], "the upgrade is still open"
 

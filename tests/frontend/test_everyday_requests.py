@@ -61,7 +61,7 @@ def test_detected_labels_cannot_be_changed(frontend: Any, key: str) -> None:
         ("POST", "/api/keys", b"{", "the body is not JSON"),
         ("POST", "/api/keys", b"{}", "name: is missing"),
         ("POST", "/api/keys", b'{"name":""}', "name: must not be empty"),
-        ("POST", "/api/keys", b'{"name":7}', "name: must be text"),
+        ("POST", "/api/keys", b'{"name":7}', "name: must be a string"),
         ("POST", "/api/keys", b'{"name":"x","scope":"king"}', "scope: must be 'admin' or 'user'"),
         ("GET", "/api/audit?limit=many", None, "query.limit: must be a whole number"),
         ("GET", "/api/audit?limit=0", None, "query.limit: must be at least 1"),

@@ -20,4 +20,4 @@ def test_a_chat_model_asked_to_speak_draw_or_rank_says_that_it_cannot(cluster: C
         answer = admin.call("POST", path, body={"model": "tiny", **body}, within_s=90)
         error = answer.json()["error"]
         assert (answer.status, error["code"], error["param"]) == (404, "endpoint_not_supported", "model"), answer.body
-        assert f"'tiny' cannot be asked at {path}" in error["message"]
+        assert f"'tiny' does not support {path}" in error["message"]

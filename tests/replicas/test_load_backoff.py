@@ -41,7 +41,7 @@ def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rest
     second, first = why["decisions"]
     assert [one["node"] for one in first["candidates"] if one["verdict"] == "chosen"] == ["bad"]
     [bad] = [one for one in second["candidates"] if one["node"] == "bad"]
-    assert bad["reason"].startswith("loading failed here; next attempt after"), bad
+    assert bad["reason"].startswith("load failed on this node; next attempt after"), bad
     assert "Failed on bad, cooling down until" in cli(admin, "why", "model", "horse")
     assert (cluster.directory / "a.log").read_text().count("load.failed_here") == 1
 
@@ -77,7 +77,7 @@ def test_when_every_machine_failed_the_waiters_get_the_causes_and_nothing_is_tri
         assert f"{name} could not start horse" in answer.message
     assert ask(admin, "horse").status == 503
     assert (cluster.directory / "a.log").read_text().count("load.failed_here") == 2, "each was tried once"
-    assert "worse cannot take horse: loading failed here" in cli(admin, "models", "load", "horse", "--node", "worse")
+    assert "worse cannot take horse: load failed on" in cli(admin, "models", "load", "horse", "--node", "worse")
     assert (cluster.directory / "a.log").read_text().count("load.failed_here") == 3, "it was wanted once more there"
     repair_echo_worker(cluster, "bad")
     assert "horse: loaded" in cli(admin, "models", "load", "horse"), "it does not have to wait"

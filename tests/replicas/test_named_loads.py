@@ -55,7 +55,7 @@ def test_a_node_that_cannot_take_it_is_refused_with_the_reason_and_nothing_stays
     for _ in range(2):
         failed = load(admin, "bad")
         assert failed.returncode != 0
-        assert "bad cannot take horse: loading failed here; next attempt after" in failed.stderr, failed.stderr
+        assert "bad cannot take horse: load failed on this node; next attempt after" in failed.stderr, failed.stderr
         assert "bad could not start horse" in failed.stderr
     assert (cluster.directory / "a.log").read_text().count("load.failed_here") == 2, "each time somebody said so"
     assert admin.call("GET", "/api/why/models/horse").json()["loads"] == []

@@ -47,7 +47,7 @@ def cluster(tmp_path: Path, nats: Nats, postgres_url: str, engine: Path, pace: P
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     ("path", "words"),
-    [("bus", "does not answer on the message bus"), ("http", "no heartbeat arrives, but it still answers")],
+    [("bus", "does not answer on the message bus"), ("http", "no heartbeats received, but it still answers")],
 )
 def test_replicas_of_a_node_silent_on_one_path_are_replaced_and_end(
     cluster: Cluster, shelf: Shelf, lines: dict[str, ProxyThread], pace: Pace, path: str, words: str

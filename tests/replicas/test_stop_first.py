@@ -123,7 +123,7 @@ def test_a_version_that_does_not_start_gives_way_to_the_one_that_was_stopped(
     [node] = operation["nodes"]
     assert (node["status"], node["attempts"]) == ("error", 1), node
     assert "the engine is on fire" in node["error"]
-    assert "the old one, which was stopped first, was started again" in node["error"]
+    assert "the old version, which was stopped first, was started again" in node["error"]
     [after] = cluster.wait_for_ready("tiny", 1)
     assert after["backend_digest"] == before["backend_digest"]
 
@@ -150,7 +150,7 @@ def test_a_cancel_in_the_middle_brings_back_the_version_that_was_stopped(
             operation, _ = follow(admin, job, within_s=60)
         [node] = operation["nodes"]
         assert node["status"] == "cancelled", node
-        assert "the old one, which was stopped first, is being started again" in node["error"]
+        assert "the old version, which was stopped first, is being started again" in node["error"]
         with promised("the old version", within_s=20, directory=cluster.directory):
             [after] = cluster.wait_for_ready("tiny", 1, within_s=60)
         assert after["backend_digest"] == before["backend_digest"]

@@ -128,7 +128,7 @@ class HostBus:
         if self._host not in world.frontends:
             raise Unavailable("this host is dead")
         if worker is None or (not worker.alive and worker.linked):
-            raise NoResponders(f"nobody listens on {subject}")
+            raise NoResponders(f"no subscriber on {subject}")
         lost = world.chaos and world.draw("net") < 0.02
         try:
             async with asyncio.timeout(within_s):

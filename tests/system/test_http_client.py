@@ -142,7 +142,7 @@ def test_get_returns_none_while_nothing_happens_and_raises_when_the_stream_ended
             ServerEvent("nodes", "[1]"),
             ServerEvent("", "one\ntwo"),
         ]
-        with pytest.raises(Unreachable, match="the server ended it"):
+        with pytest.raises(Unreachable, match="the server closed it"):
             events.get(within_s=5.0)
 
 

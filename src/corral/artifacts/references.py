@@ -121,7 +121,7 @@ FORMS = (
 def parse_reference(text: str) -> Reference:
     """Raises BadReference for an unknown form. Nothing is looked up."""
     if not text or len(text) > 2000 or any(ord(character) < 0x20 or ord(character) == 0x7F for character in text):
-        raise BadReference("A location is 1 to 2000 printable characters.")
+        raise BadReference("A location must have 1 to 2000 printable characters.")
     scheme, separator, rest = text.partition("://")
     if separator:
         return _with_scheme(scheme.lower(), rest, text)

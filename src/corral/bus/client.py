@@ -231,15 +231,15 @@ class Bus:
     def _unconnected(self, servers: str, why: str) -> str:
         if not self._unauthorized:
             return (
-                f"cannot connect to the message bus {servers}: {why}. Check that nats-server runs there and that this"
-                " machine reaches it."
+                f"cannot connect to the message bus {servers}: {why}. Check that nats-server is running there and that"
+                " this machine can reach it."
             )
         if self._options.credentials() is None:
             return f"the message bus {servers} requires credentials: set bus_account_seed on the frontend."
         return (
-            f"the message bus {servers} does not accept our credential: it was signed with a seed that this nats-server"
-            " does not trust, has expired or was revoked. On a frontend, check bus_account_seed; a worker gets its"
-            " credential from the frontend."
+            f"the message bus {servers} does not accept this process's credential: it was signed with a seed that"
+            " this nats-server does not trust, has expired or was revoked. On a frontend, check bus_account_seed; a"
+            " worker gets its credential from the frontend."
         )
 
     def _unless_replaced(self, client: Client, react: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
@@ -366,7 +366,7 @@ class Bus:
         finally:
             self._pending.pop(reply, None)
         if message.headers and message.headers.get("Status") == "503":
-            raise NoResponders(f"nobody listens on {subject!r}")
+            raise NoResponders(f"no subscriber on {subject!r}")
         return message.data
 
     # Listening

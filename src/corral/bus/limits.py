@@ -91,16 +91,16 @@ def check_build(build: BuildRef) -> None:
 def check_transfer(transfer: TransferProgress) -> None:
     """The same for progress. Raises ValueError."""
     if len(transfer.phase) > NAME_MOST or len(transfer.file_name) > TEXT_MOST:
-        raise ValueError("a text of the progress is too long")
+        raise ValueError("a progress text is too long")
     if not abs(transfer.percentage) <= PERCENTAGE_MOST:
         raise ValueError("the percentage is out of range")
     counts = (transfer.bytes_done, transfer.bytes_total, transfer.file_index, transfer.total_files)
     if any(count is not None and not 0 <= count <= INT_MOST for count in counts):
-        raise ValueError("a count of the progress is out of range")
+        raise ValueError("a progress count is out of range")
     if any(
         amount is not None and not 0 <= amount <= AMOUNT_MOST for amount in (transfer.rate_bytes_per_s, transfer.eta_s)
     ):
-        raise ValueError("rate or remaining time of the progress is out of range")
+        raise ValueError("the progress rate or remaining time is out of range")
 
 
 def check_depth(document: Any, most: int = DEPTH_MOST) -> None:

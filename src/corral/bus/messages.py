@@ -513,7 +513,7 @@ class TrafficReport(msgspec.Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         for share in self.nodes.values():
             if not (0 <= share.requests <= INT_MOST and 0 <= share.failed <= INT_MOST and math.isfinite(share.busy_s)):
-                raise ValueError("a node's share of the responses is out of range")
+                raise ValueError("a node's traffic share is out of range")
 
 
 Message = TypeVar("Message", bound=msgspec.Struct)

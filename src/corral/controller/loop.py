@@ -71,12 +71,12 @@ class ReconcileMetrics:
         )
         self.lag = registry.histogram(
             "corral_reconcile_lag_seconds",
-            "From the time a run was due or notified to its start. Grows while runs fail or take long.",
+            "Time from when a run was due or notified to its start. Grows while runs fail or take long.",
             "reconciler",
         )
         registry.gauges(
             "corral_reconcile_leader",
-            "1 where this frontend holds the reconciler's lease.",
+            "1 if this frontend holds the reconciler's lease.",
             "reconciler",
             read=lambda: [((one.name,), float(one.is_leader)) for one in self._reconcilers if one.has_lease],
         )

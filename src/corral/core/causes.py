@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-LAST_OUTPUT = "Its last words:"
+LAST_OUTPUT = "Its last output:"
 """The heading in an error text that precedes a process's last lines of output."""
 LINE_MOST_CHARS = 300
 _PROBLEM = re.compile(r"error|fail|fatal|cannot|could not|not found|no such|denied|unable|out of memory", re.IGNORECASE)

@@ -30,9 +30,9 @@ def parse_budget_bytes(text: str, *, total_bytes: int) -> int:
             return int(total_bytes * number)
         factor = {name.lower(): factor for name, factor in _UNITS.items()}[unit.lower()]
     except (ValueError, KeyError):
-        raise InvalidInput(f"{text!r} is not a memory budget; write for example 80%, 12GB or 12GiB") from None
+        raise InvalidInput(f"{text!r} is not a memory budget; write for example 80% or 12GiB") from None
     if number <= 0:
-        raise InvalidInput(f"{text!r} leaves no memory; write for example 80%, 12GB or 12GiB")
+        raise InvalidInput(f"{text!r} leaves no memory; write for example 80% or 12GiB")
     return min(total_bytes, int(number * factor))
 
 
@@ -49,7 +49,7 @@ def parse_size_bytes(text: str) -> int:
     """`200GB`, `200GiB` or bytes."""
     size = read_size_bytes(text)
     if size is None:
-        raise InvalidInput(f"{text!r} is not a size; write for example 94MB or 12GiB")
+        raise InvalidInput(f"{text!r} is not a size; write for example 94MiB or 12GiB")
     return size
 
 

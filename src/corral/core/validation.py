@@ -7,7 +7,7 @@ _SENTENCES = {
     "missing": "is missing",
     "extra_forbidden": "is not a known field",
     "json_invalid": "the body is not JSON",
-    "string_type": "must be text",
+    "string_type": "must be a string",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     "int_type": "must be a whole number",

@@ -235,7 +235,7 @@ class _Parser:
     def _node(self, word: str) -> Node:
         if word in _REFUSED:
             raise BadTemplate(
-                f"line {self._line}: {word!r} is not supported in prompts; write the template in one piece"
+                f"line {self._line}: {word!r} is not supported in prompts; write its content into this template"
             )
         if word in ("break", "continue"):
             if not self._loops:

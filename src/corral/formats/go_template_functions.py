@@ -55,7 +55,7 @@ def _format_float(value: float) -> str:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise GoFault(f"{format_value(value)[:40]!r} is not a text")
+        raise GoFault(f"{format_value(value)[:40]!r} is not a string")
     return value
 
 

@@ -80,7 +80,7 @@ class _Rules:
             if word in schema:
                 parts = _listed(schema, word)
                 if word == "allOf" and len(parts) > 1:
-                    raise BadSchema("a JSON schema with 'allOf' of several is not supported by this backend")
+                    raise BadSchema("a JSON schema with several parts in 'allOf' is not supported by this backend")
                 return self._one_of([self.of(part, depth + 1) for part in parts])
         return self._of_type(schema, schema.get("type"), depth)
 

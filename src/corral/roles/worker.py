@@ -63,7 +63,7 @@ def _listen(settings: WorkerSettings, host: str) -> tuple[Listener, int]:
             continue
         except Unavailable as error:
             raise Unavailable(f"{error}. Change --host.") from error
-    raise Unavailable(f"no free port from {FIRST_PORT} on; choose one with --port")
+    raise Unavailable(f"no free port from {FIRST_PORT} upwards; choose one with --port")
 
 
 def _bind_host(settings: WorkerSettings, frontend_host: str) -> str:
@@ -336,7 +336,7 @@ class Worker:
                 if after.node_id != before.node_id:
                     raise Rejoin(NODE_UNKNOWN)
                 if after.bus_url != before.bus_url:
-                    raise Rejoin("the message bus has moved")
+                    raise Rejoin("the address of the message bus has changed")
                 await bus.renew()
             except Unauthenticated:
                 raise

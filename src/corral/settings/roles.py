@@ -142,7 +142,7 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     bus_account_seed: Annotated[Secret | None, LocalAiName("LOCALAI_NATS_ACCOUNT_SEED")] = None
     """Signing seed (SA...) of the bus account, used to issue each node's own bus credentials."""
     bus_operator_seed: Secret | None = None
-    """Operator seed (SO...) of the bus. With the system seed, a removed node is disconnected from the bus at once,
+    """Operator seed (SO...) of the bus. With the system seed, a removed node is disconnected from the bus immediately,
     instead of when its credentials expire."""
     bus_system_seed: Secret | None = None
     """Seed (SA...) of the bus's system account; see bus_operator_seed."""
@@ -157,12 +157,12 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     admin_key: Secret | None = None
     """Admin API key. Default: created at the first start and stored in the data directory."""
     trusted_proxies: NetworkList = ()
-    """Addresses or networks of proxies in front of this frontend: `127.0.0.1,10.0.0.0/24`. Only from these is
-    X-Forwarded-For (or, without it, Forwarded) accepted; a proxy must append the client's address or replace the
-    header. Without this setting, all clients behind a proxy share one limit on wrong keys."""
+    """Addresses or networks of proxies in front of this frontend: `127.0.0.1,10.0.0.0/24`. The header
+    X-Forwarded-For (or, without it, Forwarded) is accepted only from these; a proxy must append the client's address or
+    replace it. Without this setting, all clients behind a proxy share one limit on wrong keys."""
     auth: bool = True
-    """Require API keys. Can be turned off only when listening on loopback; then only programs and pages of this machine
-    are served."""
+    """Require API keys. Can be turned off only when listening on loopback; then only requests from this machine
+    are accepted."""
     auto_approve: Annotated[bool, LocalAiName("LOCALAI_AUTO_APPROVE_NODES")] = False
     """Accept nodes with the registration token without an administrator's approval."""
     worker_jwt_ttl_s: Annotated[Duration, Field(ge=1), LocalAiName("LOCALAI_NATS_WORKER_JWT_TTL")] = 3600.0
@@ -192,7 +192,7 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """Number of frontend processes that share the port. Use one per CPU core that should serve requests."""
     disconnect_grace_s: Duration = 1800.0
     """How long a worker that is disconnected from all frontends keeps its replicas running. After that it stops them,
-    because they run elsewhere by then. This is also the longest frontend outage that replicas survive."""
+    because other nodes run replacements by then. This is also the longest frontend outage that replicas survive."""
     model_idle_ttl_s: Duration | None = None
     """Unload an on-demand model after this long without a request. Default: never."""
     scale_cool_down_s: Duration = 30.0
@@ -204,14 +204,15 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """How long a replica may finish its open requests before it is stopped, after its backend was upgraded, its model
     was edited or its node was drained."""
     deleted_model_drain_s: Duration = 60.0
-    """The same after its model was deleted or disabled. Streams that are still open then end with an error."""
+    """How long a replica may finish its open requests after its model was deleted or disabled. Open streams then end
+    with an error."""
     orphan_grace_s: Duration = 20.0
-    """How long a process without a replica record may run before it is stopped as an orphan. The record may follow
-    later."""
+    """How long a process without a replica record may run before it is stopped as an orphan. The record may be
+    written after the process was started."""
     model_scheduling: Annotated[str, LocalAiName("LOCALAI_MODEL_SCHEDULING")] = ""
     """Model scheduling to apply at every start, as JSON: `[{"model_name": "tiny", "min_replicas": 2}]`."""
     model_scheduling_config: Annotated[Path | None, LocalAiName("LOCALAI_MODEL_SCHEDULING_CONFIG")] = None
-    """The same as a YAML file."""
+    """Model scheduling to apply at every start, as a YAML file."""
     shared_models: bool = False
     """All nodes share one models directory: weights are not copied, and no disk space is reserved for them."""
     body_limit_bytes: Annotated[int, Field(ge=1024), BeforeValidator(read_size)] = 1 << 20
@@ -229,7 +230,7 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     backend_install_timeout_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_BACKEND_INSTALL_TIMEOUT")] = 900.0
     """How long to wait for a worker's answer to an install before the install is shown as unconfirmed."""
     backend_upgrade_timeout_s: Annotated[Duration, LocalAiName("LOCALAI_NATS_BACKEND_UPGRADE_TIMEOUT")] = 900.0
-    """The same for an upgrade."""
+    """How long to wait for a worker's answer to an upgrade before the upgrade is shown as unconfirmed."""
     backend_retry_base_s: Duration = 30.0
     """Wait after the first failure on a node; doubles with each further failure."""
     backend_retry_exhausted_s: Duration = 3600.0
@@ -305,9 +306,9 @@ class WorkerSettings(StorageSettings, SourceSettings):
     backend_ports: PortRange = "20000-23999"
     """Ports for backends. Ports in the system's range for outgoing connections are skipped."""
     backend_user: BackendUser | None = None
-    """System user that runs backends, or a range of unused user ids (`200000-203999`, at least one per backend port) of
-    which each backend gets its own. Requires a worker that runs as root. Default: a worker that runs as root gives each
-    backend its own user id; another worker runs them as its own user."""
+    """System user that runs backends, or a range of unused user ids (`200000-203999`, at least one per backend port)
+    from which each backend gets its own. Requires a worker that runs as root. Default: a worker that runs as root gives
+    each backend its own user id; another worker runs them as its own user."""
     backend_isolation: Literal["auto", "required", "off"] = "auto"
     """Restrict backends to their own files, without access to keys, other models and other backends. auto: as far as
     this machine supports it; required: do not start backends without it; off: no isolation."""
@@ -362,9 +363,9 @@ class UpSettings(WatchSettings):
     auto_approve: bool = False
     """Accept nodes with the registration token without an administrator's approval."""
     trusted_proxies: NetworkList = ()
-    """Addresses or networks of proxies in front of this frontend: `127.0.0.1,10.0.0.0/24`. Only from these is
-    X-Forwarded-For (or, without it, Forwarded) accepted; a proxy must append the client's address or replace the
-    header. Without this setting, all clients behind a proxy share one limit on wrong keys."""
+    """Addresses or networks of proxies in front of this frontend: `127.0.0.1,10.0.0.0/24`. The header
+    X-Forwarded-For (or, without it, Forwarded) is accepted only from these; a proxy must append the client's address or
+    replace it. Without this setting, all clients behind a proxy share one limit on wrong keys."""
     auth: bool = True
-    """Require API keys. Can be turned off only when listening on loopback; then only programs and pages of this machine
-    are served."""
+    """Require API keys. Can be turned off only when listening on loopback; then only requests from this machine
+    are accepted."""

@@ -54,7 +54,7 @@ _ERRORS: dict[int, type[CorralError]] = {
 def cause_of(error: Exception) -> str:
     """The cause of a failed connection in words, without the system's error number."""
     if isinstance(error, http.client.BadStatusLine) and not isinstance(error, ConnectionError):
-        return "the server there does not speak HTTP"
+        return "the server does not speak HTTP"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -254,7 +254,7 @@ class EventStream:
         return found
 
     def _read_events(self) -> None:
-        problem: Exception = ConnectionError("the server ended it")
+        problem: Exception = ConnectionError("the server closed it")
         try:
             for event in self:
                 self._queue.put_nowait(event)

@@ -40,7 +40,7 @@ def hear_interrupts() -> None:
 
 
 def hear_next_interrupt() -> None:
-    """Marks the last interrupt as handled, so that the next one takes effect at once."""
+    """Marks the last interrupt as handled, so that the next one takes effect immediately."""
     handler = signal.getsignal(signal.SIGINT)
     if isinstance(handler, MergingHandler):
         handler.listen_again()

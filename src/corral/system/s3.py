@@ -180,7 +180,7 @@ class S3Bucket:
         answer = await self._call("POST", key, query={"uploads": ""})
         upload_id = self._parse(answer).findtext("{*}UploadId", "")
         if not upload_id:
-            raise Unavailable(f"{self.address} started no multipart upload for {key!r}")
+            raise Unavailable(f"{self.address} did not start a multipart upload for {key!r}")
         return upload_id
 
     async def _put_parts(

@@ -322,7 +322,7 @@ def test_a_gallery_from_the_network_names_no_file_of_the_machine(
     uri: str, registry: FakeRegistry, sources: GallerySources
 ) -> None:
     registry.pages["/index.yaml"] = (f"- name: evil\n  uri: {uri}\n".encode(), {})
-    with pytest.raises(PolicyRefused, match="a file of the node"):
+    with pytest.raises(PolicyRefused, match="refers to the local file"):
         backend_request(read(sources, f"{registry.url}/index.yaml").find("evil"))
     for entry in (
         ModelEntry(name="m", backend="x", files=[ModelFile("x.gguf", uri)], from_network=True),
@@ -330,7 +330,7 @@ def test_a_gallery_from_the_network_names_no_file_of_the_machine(
         ModelEntry(name="m", backend="x", overrides={"download_files": [{"uri": uri}]}, from_network=True),
         ModelEntry(name="m", backend="x", url=uri, from_network=True),
     ):
-        with pytest.raises(PolicyRefused, match="a file of the node"):
+        with pytest.raises(PolicyRefused, match="refers to the local file"):
             read_model(sources, entry, CancelToken())
 
 
@@ -344,7 +344,7 @@ def test_neither_does_a_base_file_from_the_network_nor_any_field_of_a_configurat
     registry.pages["/up.yaml"] = (b"config_file: {backend: x, mmproj: ../../keys/admin.key}", {})
     registry.pages["/option.yaml"] = (b"config_file: {backend: x, options: ['mmproj:/etc/shadow']}", {})
     for page in ("base", "files", "path", "home", "up", "option"):
-        with pytest.raises(PolicyRefused, match="a file of the node"):
+        with pytest.raises(PolicyRefused, match="refers to the local file"):
             read_model(sources, ModelEntry(name="m", url=f"{registry.url}/{page}.yaml"), CancelToken())
 
 

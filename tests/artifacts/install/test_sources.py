@@ -180,9 +180,9 @@ def bounded_memory() -> Iterator[None]:
         ("endless", "which it does not contain"),
         ("huge", "is larger than the"),
         ("nowhere", "which it does not contain"),
-        ("n" * 5000, "names an invalid file"),
-        ("round", "names an invalid file"),
-        ("a\0b", "names an invalid file"),
+        ("n" * 5000, "refers to an invalid file"),
+        ("round", "refers to an invalid file"),
+        ("a\0b", "refers to an invalid file"),
     ],
     ids=["device", "outside", "link-to-a-device", "huge", "nowhere", "long", "round", "nul"],
 )
@@ -359,7 +359,7 @@ def test_no_spelling_of_code_in_a_pth_file_survives(line: bytes, scheme: str) ->
      "bin/python", "pyvenv.cfg"],
 )  # fmt: skip
 def test_a_wheels_data_replaces_nothing_of_the_environment(name: str) -> None:
-    with pytest.raises(UnsafeArchive, match="of the environment"):
+    with pytest.raises(UnsafeArchive, match="in the environment"):
         wheel_path(("engine-1.data", "data", *name.split("/")), b"import os")
 
 

@@ -53,7 +53,7 @@ def test_another_frontend_at_the_default_address_is_not_used_while_the_local_one
 def test_commands_in_a_frontend_s_message_are_shown_as_the_user_types_them(monkeypatch: pytest.MonkeyPatch) -> None:
     message = "no model 'a'; `corral models list` lists all models"
     assert clean(message) == message
-    assert clean("its last words:\n    on \x1b[31mfire") == "its last words: on ?[31mfire"
+    assert clean("its last output:\n    on \x1b[31mfire") == "its last output: on ?[31mfire"
     monkeypatch.setenv("CORRAL_PROGRAM", "./corral")
     assert clean(message) == "no model 'a'; `./corral models list` lists all models"
 

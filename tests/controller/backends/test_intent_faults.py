@@ -209,7 +209,7 @@ async def test_a_node_that_was_offline_when_its_intent_was_cancelled_is_told_whe
         controller.loop.notify()
         ended = await finished(stores, job)
         assert ended.state.value == "cancelled"
-        assert "told when it is back" in only(ended).error
+        assert "sent to its worker when the node is back online" in only(ended).error
     async with controlling(stores, await connect("fe2")):  # whichever frontend is there by then
         await worker.serve_reports()
         await worker.serve("corral.cancel", slow.cancel)
@@ -460,7 +460,7 @@ async def test_a_cancel_ends_a_rollout_at_once_and_reverts_the_version(
     assert "echo" not in worker.applied, "what was taken back was not carried out"
     assert switch.restored == [("sha256:old", False)], "nobody waits for what serves again"
     expected = "the old one is being started again" if stopped else "keeps serving"
-    assert "the node is back at sha256:old" in only(ended).error
+    assert "the node was rolled back to sha256:old" in only(ended).error
     assert expected in only(ended).error
 
 

@@ -136,9 +136,9 @@ async def test_a_switch_is_not_over_while_the_old_version_still_answers(stores: 
     await reserve(stores, under_way)
     switcher = make_switcher(stores, words)
     switching = asyncio.create_task(switch(switcher, CHANGES))
-    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it starts")
+    await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it starts")
     await stores.load_claims.finish(under_way, loaded(process_key="tiny#1", backend_digest="sha256:2"))
-    await wait_until_async(lambda: words.has("waiting for open requests of the old version"), what="it drains")
+    await wait_until_async(lambda: words.has("waiting for open requests on the old version"), what="it drains")
     assert not switching.done()
     await stores.replicas.request_stop([replica.id], why="idle")
     await stores.replicas.stopped(replica)
@@ -186,7 +186,7 @@ async def test_a_load_that_was_there_before_the_switch_and_stops_the_old_version
     [job] = await succeed(stores, served["a"])
     switcher = make_switcher(stores, words)
     switching = asyncio.create_task(switch(switcher, CHANGES))
-    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     await stop_old(stores, job, served["a"])
     await fail_start(stores, job, "the engine is on fire")
     await rest(stores, "tiny")
@@ -241,16 +241,16 @@ async def test_what_another_backend_stopped_on_the_node_is_not_this_switchs(stor
 async def test_a_load_that_fails_for_another_reason_says_nothing_of_the_version(stores: Stores) -> None:
     served, words = await serve_on(stores, "a"), Words()
     switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
-    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     [job] = await succeed(stores, served["a"])
     await stores.load_claims.fail(job, "its place was taken by others 16 times", again_in_s=0.0, stop=False)
-    failed = "the new version is tried again, as that failed: its place was taken by others 16 times"
+    failed = "retrying the new version, because its last load failed: its place was taken by others 16 times"
     await wait_until_async(lambda: words.has(failed), what="it is said")
     [again] = await succeed(stores, served["a"])
     await reserve_instead(stores, again, served["a"])
     await fail_start(stores, again, "its weights cannot be fetched", digest="")
     await rest(stores, "tiny")
-    failed = "the new version is tried again, as that failed: it failed everywhere"
+    failed = "retrying the new version, because its last load failed: it failed everywhere"
     await wait_until_async(lambda: words.has(failed), what="that was looked at, too")
     assert not switching.done(), "nor does what fails before the start"
     switching.cancel()
@@ -343,7 +343,7 @@ async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
     monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.5)
     served, words = await serve_on(stores, "a"), Words()
     switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
-    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     [job] = await succeed(stores, served["a"])
     if why == "failed":
         await stores.load_claims.fail(job, "there is no room for it", again_in_s=300, stop=False)
@@ -359,7 +359,7 @@ async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores, m
     monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
     served, words = await serve_on(stores, "a"), Words()
     switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
-    await wait_until_async(lambda: words.has("starting the new version beside the old one"), what="it is looked at")
+    await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     [job] = await succeed(stores, served["a"])
     decision = await decide(stores, Need(model="tiny"))
     await stores.load_claims.wait(job, decision, OTHERS_FIRST_REASON, again_in_s=300)
@@ -383,7 +383,7 @@ async def test_a_phase_that_lasts_is_told_again(stores: Stores, monkeypatch: pyt
     switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
 
     async def told_again() -> bool:
-        return words.told.count("starting the new version beside the old one") >= 3
+        return words.told.count("starting the new version alongside the old one") >= 3
 
     await wait_until_async(told_again, what="it is told again")
     switching.cancel()

@@ -344,7 +344,7 @@ def test_any_sequence_of_outcomes_keeps_the_rules(outcomes: list[AttemptOutcome]
             {"verb": Verb.ROLLBACK},
             [ObservedBackend(name="cpu-echo")],
             False,
-            "cpu-echo is installed, but nothing shows that the rollback was carried out",
+            "cpu-echo is installed, but the node's report does not confirm the rollback",
             id="no-proof",
         ),
         pytest.param(

@@ -27,7 +27,7 @@ from corral.core.nodes.observed import ObservedBackend
         pytest.param(PLAIN, replace(V2, uris=(PLAIN.uri,)), "wrong_version", id="an-entry-that-got-a-version"),
         pytest.param(replace(PLAIN, version="2.0"), replace(V2, uris=("x", PLAIN.uri)), None, id="from-a-mirror"),
         pytest.param(replace(PLAIN, version="2.0"), V2, "wrong_version", id="the-same-version-from-elsewhere"),
-        pytest.param(PLAIN, SAME_PLACE, "names a version or a digest", id="nothing-to-compare"),
+        pytest.param(PLAIN, SAME_PLACE, "specifies a version or a digest", id="nothing-to-compare"),
         pytest.param(
             replace(PLAIN, uri="pypi://echo==1"), replace(SAME_PLACE, uris=("pypi://echo==1",)), None,
             id="a-package-that-never-changes",

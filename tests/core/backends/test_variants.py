@@ -40,19 +40,19 @@ GALLERY = index_by_name(
     ("name", "capability", "expected"),
     [
         pytest.param(
-            "x", "nvidia-cuda-12", Chosen("cuda12-x", "cuda12-x is the variant for nvidia-cuda-12"), id="its-own-key"
+            "x", "nvidia-cuda-12", Chosen("cuda12-x", "cuda12-x is the build for nvidia-cuda-12"), id="its-own-key"
         ),
-        pytest.param("X", "metal", Chosen("metal-x", "metal-x is the variant for metal"), id="names-ignore-case"),
+        pytest.param("X", "metal", Chosen("metal-x", "metal-x is the build for metal"), id="names-ignore-case"),
         pytest.param(
             "x",
             "nvidia",
-            Chosen("cpu-x", "x has no variant for nvidia; cpu-x is its variant for default"),
+            Chosen("cpu-x", "x has no build for nvidia; cpu-x is its build for default"),
             id="no-family-kinship",
         ),
         pytest.param(
             "gpu-only",
             "amd",
-            Unfit("gpu-only has no variant for amd; it has variants for nvidia"),
+            Unfit("gpu-only has no build for amd; it has builds for nvidia"),
             id="no-default-no-variant",
         ),
         pytest.param(
@@ -71,7 +71,7 @@ GALLERY = index_by_name(
         pytest.param(
             "metal-x",
             "nvidia-cuda-12",
-            Unfit("metal-x requires metal, but this node is nvidia-cuda-12. cuda12-x fits", "cuda12-x"),
+            Unfit("metal-x requires metal, but this is a nvidia-cuda-12 node. cuda12-x fits", "cuda12-x"),
             id="a-concrete-entry-that-does-not-fit-names-one-that-does",
         ),
     ],
@@ -82,7 +82,7 @@ def test_resolve_variant(name: str, capability: str, expected: Chosen | Unfit) -
 
 def test_a_substitute_names_what_was_requested_and_what_the_node_is() -> None:
     chosen = resolve_variant(GALLERY, "cuda13-x", "metal", substitute=True)
-    reason = "metal-x replaces cuda13-x, which requires nvidia-cuda-13: this node is metal"
+    reason = "metal-x replaces cuda13-x, which requires nvidia-cuda-13: this is a metal node"
     assert chosen == Chosen("metal-x", reason)
 
 

@@ -57,7 +57,7 @@ def test_values_that_are_accepted(read: Read, value: Any, expected: Any) -> None
         pytest.param(number, "x", "a number", id="a-text-as-a-fraction"),
         pytest.param(number, 1e39, "fits into 32 bits", id="a-fraction-that-is-too-large"),
         pytest.param(flag, 1, "true or false", id="a-number-as-a-flag"),
-        pytest.param(texts, "a", "a list of texts", id="a-text-as-a-list"),
+        pytest.param(texts, "a", "a list of strings", id="a-text-as-a-list"),
         pytest.param(numbers, 1, "a list of numbers", id="a-number-as-a-list"),
         pytest.param(mapping, [1], "a map", id="a-list-as-a-map"),
     ],
@@ -94,8 +94,8 @@ def test_find_problems(document: dict[str, Any], expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        pytest.param({"f16": 1}, "has a wrong field: f16 must be", id="one"),
-        pytest.param({"f16": 1, "threads": "x"}, "has 2 wrong fields: f16 must be .*; threads must be", id="several"),
+        pytest.param({"f16": 1}, "has an invalid field: f16 must be", id="one"),
+        pytest.param({"f16": 1, "threads": "x"}, "has 2 invalid fields: f16 must be .*; threads must be", id="several"),
     ],
 )
 def test_the_error_names_every_wrong_field(document: dict[str, Any], message: str) -> None:

@@ -171,7 +171,7 @@ def test_a_name_that_is_no_file_is_left_to_the_engine() -> None:
 
 def test_the_backend_is_named_or_follows_from_the_weights() -> None:
     assert backend_of(parse_model_config({"name": "m", "parameters": {"model": "m.gguf"}})) == "llama-cpp"
-    with pytest.raises(InvalidInput, match="names no backend"):
+    with pytest.raises(InvalidInput, match="has no backend"):
         backend_of(parse_model_config({"name": "m", "parameters": {"model": "m.bin"}}))
 
 

@@ -61,7 +61,7 @@ def test_the_reason_tells_size_backend_and_room() -> None:
     picked = pick_build(ENTRY, [LARGE], capability="default", memory_bytes=12 * GB, runs_here=lambda _: True)
     assert picked is not None
     assert picked.reason == (
-        "m-q8, of 8.4 GiB for llama-cpp, is the best of 2 builds for a node that is default with 11.2 GiB of memory"
+        "m-q8, of 8.4 GiB for llama-cpp, is the best of 2 builds for a default node with 11.2 GiB of memory"
     )
     picked = pick_build(ENTRY, [LARGE], capability="default", memory_bytes=GB, runs_here=lambda _: True)
     assert picked is not None

@@ -161,5 +161,5 @@ def test_a_node_that_has_just_fallen_silent_is_not_said_to_send_heartbeats() -> 
     later = classify_evidence(evidence(silence=9, failures=2, not_live=31), Limits())
     assert just is not None
     assert later is not None
-    assert "heartbeats arrive" not in just.reason
-    assert later.reason.startswith("heartbeats arrive, but it does not answer on the message bus")
+    assert "heartbeats are received" not in just.reason
+    assert later.reason.startswith("heartbeats are received, but it does not answer on the message bus")

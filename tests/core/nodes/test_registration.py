@@ -132,7 +132,7 @@ def test_who_registers(claim: NodeClaim, known: dict[str, Any], expected: Regist
         pytest.param(
             WORKER, {"may_join": False}, "not_recognised", "this node is unknown", id="no-token-and-no-known-key"
         ),
-        pytest.param(WORKER, {"same_name": OTHER_KEY}, "name_taken", "has not left", id="the-name-of-a-live-node"),
+        pytest.param(WORKER, {"same_name": OTHER_KEY}, "name_taken", "not deregistered", id="the-name-of-a-live-node"),
         pytest.param(
             WORKER,
             {"same_name": replace(OTHER_KEY, presence=Presence.SUSPECT)},
@@ -148,7 +148,7 @@ def test_who_registers(claim: NodeClaim, known: dict[str, Any], expected: Regist
             id="the-name-of-a-joining-node",
         ),
         pytest.param(
-            WORKER, {"same_name": KEYLESS}, "name_taken", "has not left", id="the-name-of-a-live-localai-worker"
+            WORKER, {"same_name": KEYLESS}, "name_taken", "has not deregistered", id="the-name-of-a-live-localai-worker"
         ),
         pytest.param(
             replace(WORKER, name="m"),

@@ -27,7 +27,7 @@ def test_only_what_says_so_is_filled_in() -> None:
     [
         ((), "command is empty"),
         (("run", Fill("--key={token}")), "visible to every user"),
-        (("run", "a\0b"), "zero byte"),
+        (("run", "a\0b"), "NUL byte"),
     ],
 )
 def test_a_command_that_cannot_be_run_safely_is_refused(command: tuple[str | Fill, ...], words: str) -> None:
@@ -49,7 +49,7 @@ def test_a_readiness_path_cannot_carry_anything_else(path: str) -> None:
         (Exit(signal=11), "killed by SIGSEGV"),
         (Exit(signal=99), "killed by signal 99"),
         (Exit(problem="run.sh: Permission denied"), "run.sh: Permission denied"),
-        (Exit(), "ended unobserved"),
+        (Exit(), "exit status unknown"),
     ],
 )
 def test_an_exit_is_described_in_words(ended: Exit, words: str) -> None:

@@ -14,9 +14,11 @@ def backoff(error: str, *, failures: int = 1, at_ms: int = 0, cooling_down: bool
 @pytest.mark.parametrize(
     ("failures", "expected"),
     [
-        pytest.param(1, "loading failed here; next attempt after 00:01:00 UTC: no such file", id="one-failure"),
+        pytest.param(1, "load failed on this node; next attempt after 00:01:00 UTC: no such file", id="one-failure"),
         pytest.param(
-            3, "loading failed here 3 times; next attempt after 00:01:00 UTC: no such file", id="several-are-counted"
+            3,
+            "load failed on this node 3 times; next attempt after 00:01:00 UTC: no such file",
+            id="several-are-counted",
         ),
     ],
 )

@@ -41,7 +41,7 @@ LOADING = replace(ROW, state=ReplicaState.LOADING)
             "",
             id="a-stopping-replica-does-not-count-towards-the-limit",
         ),
-        pytest.param([LOADING], ONE, node(), None, "max_replicas is 1, and they are loading", id="one-is-loading"),
+        pytest.param([LOADING], ONE, node(), None, "max_replicas is 1, and replicas are loading", id="one-is-loading"),
         pytest.param([LOADING], ANY, node(), None, "", id="a-loading-replica-has-a-load-of-its-own"),
         pytest.param(
             [ROW],
@@ -103,6 +103,6 @@ def test_a_load_on_a_chosen_node_keeps_to_the_maximum(
     assert (reason == "") is allowed
     if not allowed:
         assert reason == (
-            "max_replicas is 1, and 1 run or load already; raise it with `corral models scale m --max 2`,"
-            " or unload a replica elsewhere"
+            "max_replicas is 1, and it is reached (1 running or loading); raise it with"
+            " `corral models scale m --max 2`, or unload a replica elsewhere"
         )

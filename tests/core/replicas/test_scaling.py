@@ -301,7 +301,7 @@ def test_plan_scaling(model: ModelView, add: int, drain: list[str], stop: list[s
         ),
         pytest.param(
             view(ready("1"), ready("2", idle_ms=LONG_IDLE), low=1),
-            ScalingPlan(stop=(Remove("2", "it was idle, and the others are enough"),), by_load=True),
+            ScalingPlan(stop=(Remove("2", "it was idle, and the other replicas suffice"),), by_load=True),
             id="idle-above-the-minimum",
         ),
         pytest.param(
@@ -316,7 +316,7 @@ def test_plan_scaling(model: ModelView, add: int, drain: list[str], stop: list[s
         ),
         pytest.param(
             view(failed=loads(1, replaces="gone", stops_first=True)),
-            ScalingPlan(add=(Add(why="the replica it replaces was stopped for it", replaces="gone"),)),
+            ScalingPlan(add=(Add(why="the replica that it replaces was stopped first", replaces="gone"),)),
             id="a-replica-that-was-stopped-for-a-failed-load",
         ),
         pytest.param(

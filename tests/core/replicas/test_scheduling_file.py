@@ -63,14 +63,14 @@ def test_what_is_read(document: Any, expected: list[Scheduling]) -> None:
         pytest.param({"model_name": "m"}, "s.yaml is not a list", id="a-map-instead-of-a-list"),
         pytest.param(["m"], r"s.yaml\[0\] is not a map", id="a-name-instead-of-a-map"),
         pytest.param(
-            [{"model_name": 5}], r"s.yaml\[0\].model_name has the wrong kind of value: 5", id="a-number-as-name"
+            [{"model_name": 5}], r"s.yaml\[0\].model_name has a value of the wrong type: 5", id="a-number-as-name"
         ),
         pytest.param(
             [{"model_name": "m"}, {"model_name": "n", "min_replicas": "2"}],
-            r"s.yaml\[1\].min_replicas has the wrong kind of value: '2'",
+            r"s.yaml\[1\].min_replicas has a value of the wrong type: '2'",
             id="a-text-as-a-number-in-the-second-entry",
         ),
-        pytest.param([{"model_name": "m", "min_replicas": True}], "wrong kind of value: True", id="a-flag-as-a-number"),
+        pytest.param([{"model_name": "m", "min_replicas": True}], "of the wrong type: True", id="a-flag-as-a-number"),
         pytest.param([{"model_name": "m", "node_selector": "x"}], "is not a map of labels", id="a-text-as-a-selector"),
         pytest.param([{"model_name": "m", "replicas": 2}], "numbers in min_replicas", id="a-number-of-replicas"),
         pytest.param([{"model_name": "m", "replicas": 1}], "write `all` or `auto` here", id="also-the-number-one"),

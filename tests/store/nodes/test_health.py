@@ -213,7 +213,7 @@ async def test_a_node_silent_on_one_path_for_the_offline_limit_is_offline_while_
         assert [was_is[1] for was_is in seen] == ["unhealthy", "offline"], path
         [reason] = reasons
         assert "its replicas are replaced on other nodes" in reason
-        assert ("does not answer on the message bus" if path == "bus" else "no heartbeat arrives, but") in reason
+        assert ("does not answer on the message bus" if path == "bus" else "no heartbeats received, but") in reason
         await beat(stores, M, cut)
         assert await judge(stores, live.id, cut.id) == [("offline", "healthy")]
 

@@ -56,7 +56,7 @@ async def test_every_change_moves_both_versions_and_saving_the_same_moves_none(s
 async def test_two_models_cannot_download_different_files_under_one_name(stores: Stores) -> None:
     text = "name: %s\nbackend: b\ndownload_files: [{filename: model.gguf, uri: 'https://%s/model.gguf'}]\n"
     await stores.models.save(text % ("one", "host-a"), "ann")
-    with pytest.raises(Conflict, match=r"https://host-a/model\.gguf is kept under that name, also by the model 'one'"):
+    with pytest.raises(Conflict, match=r"https://host-a/model\.gguf is stored under that name, also by the model"):
         await stores.models.save(text % ("two", "host-b"), "ann")
     await stores.models.save(text % ("two", "host-a"), "ann")
     with pytest.raises(Conflict, match="another filename"):

@@ -97,7 +97,7 @@ async def test_a_program_that_cannot_be_run_says_why(bench: Bench, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("limits", "words"),
-    [({"within_s": 0.3}, "not ready within 0 s"), ({"quiet_within_s": 0.3}, "idle and silent for 0 s")],
+    [({"within_s": 0.3}, "not ready within 0 s"), ({"quiet_within_s": 0.3}, "no activity for 0 s")],
 )
 async def test_a_process_that_never_gets_ready_is_ended(bench: Bench, limits: dict[str, float], words: str) -> None:
     readiness = ProcessReadiness(kind="http", path="/health", **limits)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import { forgetSession, isNotSession } from "@/features/session/queries";
 import { eventStream } from "@/live/connection";
 import { queryClient } from "./queryClient";
 
-/** Keeps what the page shows in step with the frontend's event stream while someone is signed in. */
+/** Keeps what the page shows in sync with the frontend's event stream while someone is signed in. */
 export function useLive(): void {
   useEffect(() => {
     const listeners: Record<string, (data: string) => void> = {

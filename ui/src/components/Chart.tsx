@@ -45,7 +45,7 @@ export function Chart({ title, points, more, format, limit }: ChartProps) {
       </svg>
       <figcaption className={styles.axis} aria-hidden="true">
         <span>1 h ago</span>
-        <span>{values.length === 0 ? "no data" : `top ${format(top)}`}</span>
+        <span>{values.length === 0 ? "no data" : `max ${format(top)}`}</span>
         <span>now</span>
       </figcaption>
     </figure>

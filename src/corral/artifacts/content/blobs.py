@@ -274,7 +274,9 @@ class BlobStore:
     ) -> Iterator[bytes]:
         with source.open(attempt.offset, cancel) as stream:
             if blob.size is not None and stream.total not in (None, blob.size):
-                raise DigestMismatch(f"{source.label} has {stream.total} bytes for {blob.name} instead of {blob.size}.")
+                raise DigestMismatch(
+                    f"{source.label} reports {stream.total} bytes for {blob.name} instead of {blob.size}."
+                )
             repeated = attempt.offset - stream.offset  # a server without ranges sends what we have once more
             if repeated and blob.digest is None:
                 # With no digest to tell, what comes now may be another file than what we have the beginning of.

@@ -77,7 +77,7 @@ def _range_of(response: Response, wanted: int) -> tuple[int, int | None]:
     described, _, _ = response.headers.get("content-range", "").partition("/")
     start = described.removeprefix("bytes ").partition("-")[0].strip()
     if not start.isdigit() or int(start) > wanted:
-        raise SourceUnavailable(f"{urlsplit(response.url).hostname} returned another range than requested.")
+        raise SourceUnavailable(f"{urlsplit(response.url).hostname} returned a different range than requested.")
     total = _total_of(response)
     if total is None and response.length is not None:
         total = int(start) + response.length

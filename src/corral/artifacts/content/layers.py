@@ -107,7 +107,7 @@ def _encoded(index: LayerIndex) -> bytes:
         return _encode(index)
     except UnicodeEncodeError as error:
         name = error.object[:120]
-        raise UnsafeArchive(f"Member {name!a} has a name, or a link a target, that is not UTF-8.") from error
+        raise UnsafeArchive(f"The name or the link target of member {name!a} is not UTF-8.") from error
 
 
 def assemble(layers: list[Layer], target: Path, cancel: CancelToken) -> None:
@@ -165,10 +165,12 @@ class _Overlay:
         except FileNotFoundError:
             return  # nothing to hide
         except NotADirectoryError as error:
-            raise UnsafeArchive(f"A whiteout goes through {entry.path[:120]!a}, which is not a directory.") from error
+            raise UnsafeArchive(
+                f"A whiteout's path contains {entry.path[:120]!a}, which is not a directory."
+            ) from error
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise UnsafeArchive(f"A whiteout goes through the link {entry.path[:120]!a}.") from error
+                raise UnsafeArchive(f"A whiteout's path contains the link {entry.path[:120]!a}.") from error
             raise
 
     def _place(self, entry: Entry) -> None:
@@ -237,19 +239,19 @@ class _Overlay:
             source = os.dup(self._onto.enter(target[:-1], create=False))
         except FileNotFoundError as error:
             raise UnsafeArchive(
-                f"Hard link {entry.path[:120]!a} to {entry.link[:120]!a}, which does not exist."
+                f"Hard link {entry.path[:120]!a} points to {entry.link[:120]!a}, which does not exist."
             ) from error
         try:
             status = os.stat(target[-1], dir_fd=source, follow_symlinks=False)
             if (status.st_mode & 0o170000) != 0o100000:
-                raise UnsafeArchive(f"Hard link to {entry.link[:120]!a}, which is not a regular file.")
+                raise UnsafeArchive(f"A hard link points to {entry.link[:120]!a}, which is not a regular file.")
             parent = self._onto.enter(parts[:-1], create=True)
             if parts != target:
                 self._clear(parent, parts[-1], parts)
                 os.link(target[-1], parts[-1], src_dir_fd=source, dst_dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError as error:
             raise UnsafeArchive(
-                f"Hard link {entry.path[:120]!a} to {entry.link[:120]!a}, which does not exist."
+                f"Hard link {entry.path[:120]!a} points to {entry.link[:120]!a}, which does not exist."
             ) from error
         finally:
             os.close(source)
@@ -273,7 +275,7 @@ class _Overlay:
 
 def _through(entry: Entry, error: OSError) -> Exception:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return UnsafeArchive(f"{entry.path[:120]!a} goes through something that is not a directory.")
+        return UnsafeArchive(f"{entry.path[:120]!a} has a path component that is not a directory.")
     return error
 
 

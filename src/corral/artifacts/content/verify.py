@@ -46,7 +46,7 @@ def verify_version(version: InstalledVersion, layers: LayerStore, cancel: Cancel
             unknown="not installed by Corral, so it cannot be checked",
         )
     found = {key: layers.find(key) for key in metadata.layers}
-    gone = tuple(f"layer {key[:12]}: is missing, and so is the list of its files" for key in found if not found[key])
+    gone = tuple(f"layer {key[:12]}: the layer and its file list are missing" for key in found if not found[key])
     if gone:
         return Verified(name=version.name, digest=version.digest, files=0, damaged=gone)
     expected = planned_tree(layer.index() for layer in found.values() if layer is not None)
@@ -122,7 +122,7 @@ def _damage(root: Path, expected: Iterable[Entry], cancel: CancelToken) -> Itera
 
 def _problem(entry: Entry, name: str, parent: int, cancel: CancelToken) -> str:
     if entry.kind == "symlink":
-        return "" if os.readlink(name, dir_fd=parent) == entry.link else "has another target"
+        return "" if os.readlink(name, dir_fd=parent) == entry.link else "has a different target"
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     try:
         status = os.fstat(descriptor)

@@ -208,7 +208,7 @@ class VersionStore:
         if not path.is_dir():
             raise NotInstalled(f"Backend {name} is not installed here.")
         if running(path):
-            raise VersionInUse(f"A process still runs from backend {name}. Stop it first.")
+            raise VersionInUse(f"A process still uses backend {name}. Stop it first.")
         with disk_errors(f"removing {name}"):
             self._staging.discard(path)
 

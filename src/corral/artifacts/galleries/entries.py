@@ -201,8 +201,8 @@ def refuse_local_files(uris: Iterable[str], what: str) -> None:
     for uri in uris:
         if names_local_file(uri):
             raise PolicyRefused(
-                f"The {what} names a file of the node, {uri[:200]!a}. A gallery from the network must not:"
-                " add the gallery as a local file, or name the file in a configuration of your own."
+                f"The {what} refers to the local file {uri[:200]!a}, which a remote gallery must not do."
+                " Add the gallery as a local file, or use the file in your own configuration."
             )
 
 

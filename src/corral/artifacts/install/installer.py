@@ -179,7 +179,7 @@ class Installer:
         resolved = self.pinned(resolved, cancel, meter)
         digest = _known(resolved)
         if request.digest is not None and digest != request.digest:
-            raise DigestMismatch(f"{uri} is {digest} now, but {request.digest} was requested.")
+            raise DigestMismatch(f"{uri} now resolves to {digest}, but {request.digest} was requested.")
         present = self.versions.find(request.build.name, digest)
         if present is not None and force:
             self._doubt(resolved, present, cancel)
@@ -206,7 +206,7 @@ class Installer:
     def _doubt(self, resolved: ResolvedArtifact, present: InstalledVersion, cancel: CancelToken) -> None:
         """Before a version is built again: checks that nothing runs from it, and drops damaged layers."""
         if is_used(present.path, paths_in_use(self.settings.backends_dir)):
-            raise VersionInUse(f"A process still runs from {present.name} {present.digest}. Stop it first.")
+            raise VersionInUse(f"A process still uses {present.name} {present.digest}. Stop it first.")
         for key in filter(None, map(layer_key, resolved.pieces)):
             layer = self.layers.find(key)
             if layer is not None and not is_sound(layer, cancel):
@@ -503,9 +503,9 @@ def check_startable(request: BackendRequest, resolved: ResolvedArtifact) -> None
         and not {*names} & {*DESCRIPTIONS, LOCALAI_LAUNCHER}
     ):
         raise BadManifest(
-            f"{request.build.name} is no backend: nothing in it"
+            f"{request.build.name} is not a backend: none of its files"
             f" ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-            " says how to start it. A model's weights come with the model, or by `corral artifacts pull --model`."
+            " defines a start command. To download a model's weights, use `corral artifacts pull --model`."
         )
 
 

@@ -120,7 +120,7 @@ class Filler:
             self.blobs.fetch(piece.blob, self.cancel, self.meter)
             raise DigestMismatch(f"{piece.blob.name} was damaged; it has been fetched again.") from None
         if piece.diff_id is not None and found != piece.diff_id:
-            raise UnsafeArchive(f"{piece.blob.name} unpacks to {found} instead of {piece.diff_id} in its config.")
+            raise UnsafeArchive(f"{piece.blob.name} unpacks to {found}, but its config states {piece.diff_id}.")
         return guard.packed
 
     def _untar(self, piece: TarPiece, tree: TreeWriter, guard: RatioGuard) -> Digest:

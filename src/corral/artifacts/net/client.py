@@ -49,7 +49,8 @@ class Response:
         try:
             return self._body.read1(count)
         except http.client.HTTPException as error:
-            raise SourceUnavailable(f"{urlsplit(self.url).hostname} broke off its response: {error!r}.") from error
+            host = urlsplit(self.url).hostname
+            raise SourceUnavailable(f"{host} closed the connection during its response: {error!r}.") from error
 
     def read_all(self, limit: int) -> bytes:
         """The whole body. Rejected when longer than `limit`."""
@@ -235,7 +236,7 @@ class Outbound:
     def _redirect_target(self, url: str, response: http.client.HTTPResponse) -> str:
         location = response.getheader("Location")
         if not location:
-            raise SourceUnavailable(f"{urlsplit(url).hostname} redirected without an address.")
+            raise SourceUnavailable(f"{urlsplit(url).hostname} sent a redirect without an address.")
         target = urljoin(url, location)
         if urlsplit(url).scheme == "https" and urlsplit(target).scheme == "http":
             raise PolicyRefused(f"{urlsplit(url).hostname} redirected from https to http, which is not followed.")

@@ -115,7 +115,7 @@ class Wire:
             except TimeoutError:
                 continue
             except OSError as error:
-                raise SourceUnavailable(f"{self.watch.host} broke the connection: {_plain(error)}.") from error
+                raise SourceUnavailable(f"{self.watch.host} closed the connection: {_plain(error)}.") from error
             self.watch.saw(count)
             return count
 
@@ -128,7 +128,7 @@ class Wire:
             except TimeoutError:
                 continue
             except OSError as error:
-                raise SourceUnavailable(f"{self.watch.host} accepted no request: {_plain(error)}.") from error
+                raise SourceUnavailable(f"{self.watch.host} did not accept the request: {_plain(error)}.") from error
 
     def close(self) -> None:
         """Closes the socket when no reader is left: `http.client` closes a connection that will not be kept open while
@@ -166,9 +166,9 @@ def look_up(host: str, port: int, cancel: CancelToken, within_s: float) -> list[
         except queue.Empty:
             continue
         if isinstance(found, OSError):
-            raise SourceUnavailable(f"The name {host} could not be looked up: {_plain(found)}.") from found
+            raise SourceUnavailable(f"The name {host} could not be resolved: {_plain(found)}.") from found
         return found
-    raise SourceUnavailable(f"Looking up the name {host} took longer than {within_s:g} s.")
+    raise SourceUnavailable(f"Resolving the name {host} took longer than {within_s:g} s.")
 
 
 class CheckedConnection(http.client.HTTPConnection):

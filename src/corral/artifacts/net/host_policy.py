@@ -18,8 +18,8 @@ _REFUSED = {
     for why, networks in {
         "this machine": ("0.0.0.0/8", "127.0.0.0/8", "::/128", "::1/128"),
         "a private network": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
-        "a carrier's private network": ("100.64.0.0/10",),
-        "link-local, where cloud metadata services live": ("169.254.0.0/16", "fe80::/10"),
+        "a carrier-grade NAT network": ("100.64.0.0/10",),
+        "link-local, as used by cloud metadata services": ("169.254.0.0/16", "fe80::/10"),
         "reserved": ("192.0.0.0/24", "198.18.0.0/15", "240.0.0.0/4", "::/96", "100::/64", "2001::/32"),
         "multicast": ("224.0.0.0/4", "ff00::/8"),
     }.items()
@@ -93,14 +93,14 @@ def check_url(policy: NetworkPolicy, url: str) -> SplitResult:
     except ValueError as error:
         raise BadReference(f"{url[:200]!r} is not an address: {error}.") from error
     if any(ord(character) < 0x21 or ord(character) == 0x7F for character in url):
-        raise BadReference("An address must not contain blanks or control characters.")
+        raise BadReference("An address must not contain spaces or control characters.")
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https"):
         raise PolicyRefused(f"Scheme {parts.scheme!r} is not supported; use https, or http where it is allowed.")
     if not host:
         raise BadReference(f"{url[:200]!r} has no host.")
     if parts.username is not None or parts.password is not None:
-        raise BadReference("Credentials in an address end up in logs; put them into the settings instead.")
+        raise BadReference("The address contains credentials, which logs would show; put them into the settings.")
     _check_notation(host)
     if parts.scheme == "http":
         allowed = is_loopback(host) or bool(_names(host, port or 80) & policy.plain_http_hosts)

@@ -32,8 +32,8 @@ def check_signed(
         wrong += 1
     if wrong:
         raise SignatureRefused(
-            f"{image} ({digest}) carries {wrong} cosign signature{'s' if wrong > 1 else ''}, but none for this"
-            " image by a trusted key. Nothing was fetched. Check the key, or whether the image was replaced."
+            f"{image} ({digest}) has {wrong} cosign signature{'s' if wrong > 1 else ''}, but none for this"
+            " image from a trusted key. Nothing was fetched. Check the key, or whether the image was replaced."
         )
     raise SignatureRefused(
         f"{image} ({digest}) must be signed but has no cosign signature at {_tag(digest)}. Nothing was"

@@ -132,10 +132,10 @@ def _platform_manifest(
     repository: Repository, digest: Digest, platform: OciPlatform, depth: int = 0
 ) -> tuple[ImageManifest, Digest]:
     if depth >= MAX_NESTING:
-        raise UnsafeArchive(f"The index of {repository.name} is nested more than {MAX_NESTING} deep.")
+        raise UnsafeArchive(f"The index of {repository.name} is nested more than {MAX_NESTING} levels deep.")
     content, media_type = repository.read_manifest(digest)
     if digest_of(content) != digest:
-        raise DigestMismatch(f"{repository.name} returned other content for {digest}.")
+        raise DigestMismatch(f"{repository.name} returned different content for {digest}.")
     kind = _document_type(content, media_type)
     if kind in INDEX_TYPES:
         index = _decode(ImageIndex, content, "image index")
@@ -150,7 +150,7 @@ def read_platforms(repository: Repository, digest: Digest) -> tuple[str, ...] | 
     """The platforms of the image as `os/architecture`; None when unknown."""
     content, media_type = repository.read_manifest(digest)
     if digest_of(content) != digest:
-        raise DigestMismatch(f"{repository.name} returned other content for {digest}.")
+        raise DigestMismatch(f"{repository.name} returned different content for {digest}.")
     kind = _document_type(content, media_type)
     if kind in INDEX_TYPES:
         offered = [
@@ -184,7 +184,7 @@ def _document_type(content: bytes, header: str) -> str:
 
 def pick_platform(manifests: list[Descriptor], platform: OciPlatform, name: str) -> Descriptor:
     if len(manifests) > MAX_INDEX_ENTRIES:
-        raise UnsafeArchive(f"The index of {name} has {len(manifests)} entries; at most {MAX_INDEX_ENTRIES} are read.")
+        raise UnsafeArchive(f"The index of {name} has {len(manifests)} entries; the limit is {MAX_INDEX_ENTRIES}.")
     images = [entry for entry in manifests if entry.media_type in MANIFEST_TYPES | INDEX_TYPES]
     fitting = [
         entry
@@ -212,7 +212,7 @@ def _image_pieces(repository: Repository, manifest: ImageManifest, platform: Oci
         raise NoPlatformFits(f"{repository.name} is built for {config.os}/{config.architecture}, not for {platform}.")
     if len(config.rootfs.diff_ids) != len(manifest.layers):
         raise DigestMismatch(
-            f"{repository.name} has {len(manifest.layers)} layers, but its config names {len(config.rootfs.diff_ids)}."
+            f"{repository.name} has {len(manifest.layers)} layers, but its config lists {len(config.rootfs.diff_ids)}."
         )
     pieces: list[Piece] = []
     for layer, diff_id in zip(manifest.layers, config.rootfs.diff_ids, strict=True):

@@ -331,7 +331,7 @@ def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Whee
     if not fitting:
         return "wheels for other machines or Python versions"
     if not _for_this_python(file):
-        return f"wheels for other Python versions than {python_version()}"
+        return f"wheels for Python versions other than {python_version()}"
     return Wheel(
         package=name,
         version=version,
@@ -364,7 +364,7 @@ def _buildable(name: str, file: _JsonFile, url: str, *, worst_rank: int) -> Whee
     if not re.fullmatch(r"[0-9a-fA-F]{64}", file.hashes.get("sha256", "")):
         return "source packages without a SHA-256 hash, which are not built"
     if not _for_this_python(file):
-        return f"source packages for other Python versions than {python_version()}"
+        return f"source packages for Python versions other than {python_version()}"
     return Wheel(
         package=name,
         version=version,

@@ -177,7 +177,7 @@ def read_requirements(index: PackageIndex, wheel: "Wheel", cancel: CancelToken) 
         except InvalidRequirement as error:
             raise UnsafeArchive(f"{wheel.filename} has the unreadable requirement {text[:120]!r}.") from error
         if requirement.url:
-            raise UnsafeArchive(f"{wheel.filename} requires {requirement.name} from another address.")
+            raise UnsafeArchive(f"{wheel.filename} requires {requirement.name} from a URL, which is not supported.")
         found.append(requirement)
     return found
 

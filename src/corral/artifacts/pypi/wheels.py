@@ -59,7 +59,7 @@ def _target(parts: Parts, home: Parts) -> Parts | None:
             return ("bin", *rest)
         case "data":
             if rest[0] in _OF_THE_ENVIRONMENT or _is_interpreters_own(rest):
-                raise UnsafeArchive(f"A wheel's data would replace {'/'.join(rest)[:120]!a} of the environment.")
+                raise UnsafeArchive(f"A wheel's data file would replace {'/'.join(rest)[:120]!a} in the environment.")
             return rest
         case _:
             return None  # headers are of use to compilers only

@@ -74,7 +74,7 @@ def _layout_repository(path: Path) -> Repository:
     def read(digest: Digest, limit: int) -> bytes:
         file = blob_path(digest)
         if not file.is_file():
-            raise BadReference(f"{path} lacks the blob {digest}.")
+            raise BadReference(f"{path} does not contain the blob {digest}.")
         if file.stat().st_size > limit:
             raise UnsafeArchive(f"{digest} in {path} is larger than the {limit} bytes allowed for such a document.")
         return file.read_bytes()
@@ -181,7 +181,8 @@ def _saved_image(path: Path, unpacked: Path, platform: OciPlatform) -> ResolvedA
     if config.os and (config.os, config.architecture) != (platform.os, platform.architecture):
         raise BadReference(f"{path} is built for {config.os}/{config.architecture}, not for {platform}.")
     if len(config.rootfs.diff_ids) != len(image.layers):
-        raise UnsafeArchive(f"{path} has {len(image.layers)} layers, but its config names others.")
+        count = len(config.rootfs.diff_ids)
+        raise UnsafeArchive(f"{path} has {len(image.layers)} layers, but its config lists {count}.")
     pieces: list[Piece] = []
     for layer, diff_id in zip(image.layers, config.rootfs.diff_ids, strict=True):
         file = _held(path, unpacked, layer)
@@ -207,5 +208,5 @@ def _held(archive: Path, unpacked: Path, name: str) -> Path:
         if file.is_relative_to(unpacked.resolve()) and file.is_file():
             return file
     except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, a circle of links
-        raise UnsafeArchive(f"{archive} names an invalid file: {error}.") from error
-    raise UnsafeArchive(f"{archive} names {name[:120]!a}, which it does not contain.")
+        raise UnsafeArchive(f"{archive} refers to an invalid file: {error}.") from error
+    raise UnsafeArchive(f"{archive} refers to {name[:120]!a}, which it does not contain.")

@@ -5,6 +5,7 @@ import threading
 
 from corral.artifacts.errors import BudgetExceeded, DiskFull
 from corral.artifacts.settings import UnpackLimits
+from corral.core.sizes import format_bytes
 from corral.system import Clock
 
 
@@ -30,9 +31,9 @@ class UnpackBudget:
             raise BudgetExceeded(f"A member has {size} bytes; the limit is {self.limits.file_bytes}.")
         if self._bytes > self._most_bytes:
             if self._by_disk:
-                raise DiskFull(f"It unpacks to more than the {self._most_bytes} bytes that are free on the disk.")
+                raise DiskFull(f"The archive needs more than {format_bytes(self._most_bytes)}, the free disk space.")
             raise BudgetExceeded(
-                f"The archive unpacks to more than the {self._most_bytes} bytes one artifact may have."
+                f"The archive unpacks to more than {format_bytes(self._most_bytes)}, the limit for one artifact."
             )
 
     def time(self) -> None:
@@ -55,5 +56,6 @@ class RatioGuard:
             return
         if self.unpacked > self.packed * self._limits.ratio:
             raise BudgetExceeded(
-                f"{self.packed} packed bytes became {self.unpacked}: more than {self._limits.ratio} times as much."
+                f"{self.packed} compressed bytes expanded to {self.unpacked}: more than {self._limits.ratio} times"
+                " as much."
             )

@@ -165,7 +165,7 @@ def _whiteout(parts: Parts, tree: TreeWriter) -> None:
 
 def _extension_data(reader: ChunkReader, size: int) -> bytes:
     if size > EXTENSION_BYTES:
-        raise UnsafeArchive(f"An extended header of {size} bytes; at most {EXTENSION_BYTES} are read.")
+        raise UnsafeArchive(f"An extended header has {size} bytes; the limit is {EXTENSION_BYTES}.")
     data = reader.take(size)
     if len(data) < size:
         raise UnsafeArchive("The archive ends in the middle of an extended header.")
@@ -246,7 +246,7 @@ def _number(raw: bytes) -> int:
         return int.from_bytes(raw[1:], "big")
     digits = raw.split(b"\0", 1)[0].strip()
     if digits.strip(b"01234567"):  # `int` would also take a sign, a prefix and underscores
-        raise UnsafeArchive("A header contains something that is not a number.")
+        raise UnsafeArchive("A header field is not a number.")
     return int(digits, 8) if digits else 0
 
 

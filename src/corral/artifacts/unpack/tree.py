@@ -48,7 +48,7 @@ def member_parts(name: bytes, *, depth: int) -> Parts:
         raise UnsafeArchive(f"Member {_shown(name)} has an absolute name.")
     parts = [part for part in name.split(b"/") if part not in (b"", b".")]
     if b".." in parts:
-        raise UnsafeArchive(f"Member {_shown(name)} leads out of the root with `..`.")
+        raise UnsafeArchive(f"Member {_shown(name)} leaves the root directory with `..`.")
     if len(parts) > depth:
         raise UnsafeArchive(f"Member {_shown(name)} is {len(parts)} directories deep; the limit is {depth}.")
     if any(len(part) > NAME_BYTES for part in parts):
@@ -282,7 +282,7 @@ class TreeWriter:
         """A hard link to a file of this archive, or, recorded for later, to one in a layer below."""
         self._budget.member(0)
         if not target or not parts:
-            raise UnsafeArchive("A hard link without a name.")
+            raise UnsafeArchive("A hard link has no name.")
         self._settle_small()
         parent = self._parent(parts)
         found = self._find_regular(target)
@@ -327,7 +327,7 @@ class TreeWriter:
             return None
         if (status.st_mode & 0o170000) != 0o100000:
             os.close(parent)
-            raise UnsafeArchive(f"Hard link to {'/'.join(parts)[:120]!a}, which is not a regular file.")
+            raise UnsafeArchive(f"A hard link points to {'/'.join(parts)[:120]!a}, which is not a regular file.")
         return parent, status
 
     def _parent(self, parts: Parts) -> int:
@@ -355,7 +355,7 @@ class TreeWriter:
     def _refusal(self, parts: Parts, error: OSError) -> Exception:
         shown = ascii("/".join(parts)[:120])
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            return UnsafeArchive(f"Member {shown} goes through something that is not a directory.")
+            return UnsafeArchive(f"Member {shown} has a path component that is not a directory.")
         if error.errno in (errno.EEXIST, errno.EISDIR):
             return UnsafeArchive(f"Member {shown} appears twice.")
         if error.errno in (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ):

@@ -251,7 +251,7 @@ def _policy(key: Path | None) -> SignaturePolicy | None:
 
 
 _model_variant = click.option(
-    "--variant", default="", help="With --model: this variant of the model instead of the best match."
+    "--variant", default="", help="With --model: this build of the model instead of the best match."
 )
 _model_memory = click.option(
     "--memory",
@@ -292,7 +292,7 @@ def _version_facts(version: InstalledVersion) -> dict[str, Any]:
     is_flag=True,
     help="If the named build does not support the node, use one of the same family that does.",
 )
-@click.option("--digest", default="", help="Reject every version but this one.")
+@click.option("--digest", default="", help="Install only this version (digest).")
 @_signing_key
 @click.option("--force", is_flag=True, help="Install again even if this version is installed, to repair it.")
 @click.option("--model", is_flag=True, help="WHAT is a model in a gallery, or a weights file.")

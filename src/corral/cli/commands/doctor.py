@@ -224,7 +224,8 @@ def _check_store(status: dict[str, Any] | None, settings: FrontendSettings, dire
         store = status["store"]
         if store["ok"]:
             return Finding("store", "ok", f"{store['kind']} {store['location']}, in use")
-        return Finding("store", "problem", f"{store['kind']} {store['location']}: {store['problem']}", "fix this first")
+        advice = "fix the store first; Corral needs it"
+        return Finding("store", "problem", f"{store['kind']} {store['location']}: {store['problem']}", advice)
     database = directory / "corral.db"
     if settings.store is None and not database.exists():
         return Finding("store", "ok", "no database yet; the first start creates one")
@@ -276,6 +277,6 @@ def _check_clock(api: Api, *, running: bool) -> Finding:
     if abs(skew_s) > SKEW_TOLERATED_S:
         text = f"this machine is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the frontend"
         return Finding(
-            "clock", "warning", text, "synchronize the clock with a time service, because credentials expire by time"
+            "clock", "warning", text, "synchronize the clock with NTP, because credentials have an expiry time"
         )
-    return Finding("clock", "ok", "in step with the frontend")
+    return Finding("clock", "ok", "in sync with the frontend")

@@ -86,7 +86,8 @@ def change_models(api: Api, key: str, models: str | None, all_models: bool) -> N
 def revoke_key(api: Api, key: str) -> None:
     """Revoke a key.
 
-    KEY is a name or an id. Takes effect at once on the frontend that answers, and on all others within five seconds."""
+    KEY is a name or an id. Takes effect immediately on the frontend that handles the request, and on all others
+    within five seconds."""
     revoked = api.call("DELETE", "api", "keys", key)
     if api.as_json:
         print_json(revoked)

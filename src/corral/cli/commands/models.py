@@ -166,8 +166,8 @@ def install_models(
 ) -> None:
     """Install models from a gallery, weights or configuration.
 
-    NAMES are models of a gallery, or locations of weights (hf://owner/repository/file.gguf). Configurations of your own
-    are installed with --file or --directory.
+    NAMES are models of a gallery, or locations of weights (hf://owner/repository/file.gguf). Install your own
+    configurations with --file or --directory.
 
     The nodes that serve a model download its weights when it is first loaded."""
     if not names and not files and directory is None:
@@ -227,7 +227,7 @@ def _warn_of_config(model: dict[str, Any]) -> None:
         click.echo(clean(warning), err=True)
     if model["unknown_fields"]:
         names = ", ".join(clean(name) for name in model["unknown_fields"])
-        click.echo(f"fields unknown to Corral, kept: {names}", err=True)
+        click.echo(f"kept fields that Corral does not know: {names}", err=True)
 
 
 def _print_next_step(api: Api, model: dict[str, Any]) -> None:
@@ -364,7 +364,7 @@ def _report_edit(api: Api, before: dict[str, Any], after: dict[str, Any]) -> Non
 
 def _effect(after: dict[str, Any]) -> str:
     if after["pending"] is None:
-        return "takes effect at once"
+        return "takes effect immediately"
     serving = after["pending"]["serving"][:12]
     return (
         f"revision {serving} keeps serving until a new replica is ready (`{command('models show ' + after['name'])}`)"

@@ -196,11 +196,11 @@ def _act(api: Api, node: str, verb: str, done: str = "", *, body: dict[str, Any]
 @nodes_group.command("approve")
 @client_command
 @click.argument("node")
-@click.option("--claim", help="Id of the claim by the machine that replaces NODE; `current` keeps the present one.")
+@click.option("--claim", help="Id of the claim of the machine that replaces NODE; `current` keeps the current machine.")
 def approve_node(api: Api, node: str, claim: str | None) -> None:
     """Approve a pending node, or a machine that replaces NODE.
 
-    A machine that was wiped, or another one, may register under the name of NODE. It then waits with a claim, which
+    A reinstalled or different machine may register under the name of NODE. It then waits as a claim, which
     `nodes show` lists. With --claim it takes over NODE's name and settings; the previous machine is rejected from then
     on."""
     body = {"claim": claim} if claim is not None else None

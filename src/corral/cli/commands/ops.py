@@ -233,7 +233,7 @@ def cancel_operation(api: Api, operation: str) -> None:
     "--wait/--no-wait", "wait", default=True, show_default=True, help="Wait for completion and show progress."
 )
 def retry_operation(api: Api, operation: str, node: str | None, wait: bool) -> None:
-    """Retry failed nodes now, with a fresh number of attempts."""
+    """Retry failed nodes now. Their number of attempts restarts at zero."""
     operation_id = find_operation(api, operation)
     body = {"node_id": api.find_node(node)["id"]} if node is not None else {}
     answer = api.call("POST", "api", "operations", operation_id, "retry", body=body)

@@ -23,7 +23,7 @@ EXCEPTIONS_SHOWN = 5
     type=(str, click.Choice(["correct", "report", "freeze"])),
     default=None,
     metavar="POLICY HOW",
-    help="What to do on drift: correct (bring it back), report (only show it), freeze (also block upgrades).",
+    help="What to do on drift: correct (remove the drift), report (only show it), freeze (also block upgrades).",
 )
 @click.option("--end", default=None, metavar="POLICY", help="Remove a policy. Installed backends are not deleted.")
 def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> None:
@@ -33,8 +33,8 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
 
     POLICY is an id, its first characters, or the name of a backend with only one policy.
 
-    EXCEPT lists nodes on which something else was requested later, or that no build supports. The policy does not apply
-    to them."""
+    EXCEPT lists nodes for which a different change was requested later, or that no build supports. The policy does
+    not apply to them."""
     if drift is not None:
         api.call("PATCH", "api", "policies", _find_policy(api, drift[0]), body={"on_drift": drift[1]})
     if end is not None:

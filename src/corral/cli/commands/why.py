@@ -298,7 +298,7 @@ def _rule(answer: dict[str, Any]) -> str:
         case "session":
             return "session affinity: requests of this session are sent there"
         case "prefix":
-            return "prefix affinity: requests with the same beginning are sent there"
+            return "prefix affinity: requests with the same prefix are sent there"
         case _ if against:
             return (
                 f"the less busy of two random replicas, with {_count(chosen['open'], 'open request')}"

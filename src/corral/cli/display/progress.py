@@ -65,7 +65,7 @@ def describe_status(node: NodePart, held: str | None) -> str:
     if node.status == "queued" and held == DRAINED:
         return f"drained; continues after `{command(f'nodes resume {clean(node.node_name)}')}`{_reason(node)}"
     if node.status == "queued" and held is not None:
-        return f"{held}; continues when the node is back{_reason(node)}"
+        return f"{held}; continues when the node is back online{_reason(node)}"
     if node.status == "downloading" and node.phase:
         return node.phase
     return WORDS.get(node.status, node.status) + _reason(node)

@@ -148,7 +148,7 @@ class Attempts:
         if running.cancelled.is_set():
             return AttemptCancelled(answer.error or "cancelled")
         if answer.code == "cancelled":
-            return AttemptRejected(f"the worker cancelled it, though nobody requested that ({answer.error})")
+            return AttemptRejected(f"the worker cancelled it without a request ({answer.error})")
         return AttemptRejected(answer.error or "the worker gave no reason", outdated=answer.code == "outdated_command")
 
     async def _await_answer(self, running: RunningAttempt, within_s: float) -> bytes | None:
@@ -237,7 +237,8 @@ class Attempts:
             if not problem.retryable:
                 raise
             return AttemptUnconfirmed(
-                f"the new version does not start ({error}), and the worker could not be told to roll back: {problem}",
+                f"the new version does not start ({error}), and the rollback could not be sent to the worker:"
+                f" {problem}",
                 UNKNOWN_RETRY_S,
             )
         if restored is None:
@@ -273,7 +274,7 @@ class Attempts:
         intent = claim.intent
         if claim.is_localai:
             return AttemptCancelled(
-                "cancelled; a LocalAI worker cannot be told to stop or to roll back, and may still finish it"
+                "cancelled; a LocalAI worker cannot stop or roll back a change, and may still finish it"
             )
         try:
             if not await self._stop_on_worker(intent):
@@ -282,15 +283,19 @@ class Attempts:
             return await self._judge_cancelled(intent, report)
         except NoResponders:
             if claim.presence is Presence.LIVE:  # as last known; its presence is checked again
-                return AttemptUnconfirmed("cancelled; the worker is offline and is told again", CANCEL_RETRY_S)
+                return AttemptUnconfirmed(
+                    "cancelled; the worker is offline, so the cancel will be sent again", CANCEL_RETRY_S
+                )
             return AttemptCancelled(
-                "cancelled while the node was offline; its worker is told when it is back", worker_unreached=True
+                "cancelled while the node was offline; the cancel is sent to its worker when the node is back online",
+                worker_unreached=True,
             )
         except CorralError as error:
             if not error.retryable:
-                return AttemptRejected(f"the worker could not be told to cancel: {error}")
+                return AttemptRejected(f"the cancel could not be sent to the worker: {error}")
             return AttemptUnconfirmed(
-                f"cancelled; the worker could not be reached and is told again: {error}", UNREACHABLE_RETRY_S
+                f"cancelled; the worker could not be reached, so the cancel will be sent again: {error}",
+                UNREACHABLE_RETRY_S,
             )
 
     async def _judge_cancelled(self, intent: Intent, report: NodeReport) -> AttemptOutcome:
@@ -322,11 +327,11 @@ class Attempts:
         back = await self._roll_back(intent, found.name, before)
         if back.rejection:
             return AttemptCancelled(
-                f"cancelled; {short_digest(found.digest)} is installed and rolled out, as the worker could"
+                f"cancelled; {short_digest(found.digest)} is installed and rolled out, because the worker could"
                 f" not roll back to {short_digest(before) or 'the previous version'}: {back.rejection}"
             )
         restored = await self._replicas.restore(intent.node_id, backend=found.name, digest=back.digest, wait=False)
-        summary = f"cancelled; the node is back at {short_digest(back.digest)}"
+        summary = f"cancelled; the node was rolled back to {short_digest(back.digest)}"
         rest = f": {restored.words}" if restored.was_stopped else ", which keeps serving"
         return AttemptCancelled(f"{summary}{rest}")
 
@@ -359,7 +364,7 @@ class Attempts:
         subject, data = node_subject(node_id, CANCEL), encode(CancelRequest(op_id=operation_id, keep=True))
         reply = decode(await self._bus.request(subject, data, within_s=CANCEL_WITHIN_S), CancelReply)
         if reply.error:
-            raise Unavailable(f"the worker could not carry out the cancel: {reply.error}")
+            raise Unavailable(f"the worker could not cancel it: {reply.error}")
         return reply.cancelled > 0 or reply.going_on > 0
 
     def _within_s(self, intent: Intent) -> float:
@@ -397,7 +402,7 @@ async def _unless_set(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> tup
 def outcome_of(error: CorralError) -> AttemptOutcome:
     """The outcome of an attempt that ended with this error: a retryable one is no failure."""
     if isinstance(error, OutcomeUnknown):
-        return AttemptUnconfirmed(f"{error}; retried soon", UNKNOWN_RETRY_S)
+        return AttemptUnconfirmed(f"{error}; it will be retried soon", UNKNOWN_RETRY_S)
     if error.retryable:
         return AttemptUndelivered(str(error), UNREACHABLE_RETRY_S)
     return AttemptRejected(str(error))

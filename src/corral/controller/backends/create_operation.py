@@ -118,7 +118,7 @@ class Fleet:
             request = replace(request, reference=await self._resolver.name_of(request.reference))
         backend = plain_name(request.reference) if not request.uri else request.name
         if not backend:
-            raise InvalidInput("name what to install: a gallery entry, or a source with a name for it")
+            raise InvalidInput("specify what to install: the name of a backend in a gallery, or a location and a name")
         nodes = pick_nodes(await self._stores.nodes.read_all(), request.target)
         specs, skipped = await self._plan_specs(request, backend, nodes)
         policy = None
@@ -161,7 +161,7 @@ class Fleet:
             for state in states
         )
         if not known:
-            raise NotFound(f"no node has the backend {backend}, and none was told to install it")
+            raise NotFound(f"no node has the backend {backend}, and no install of it was requested")
         change = PolicyChange(
             selector=request.target.selector, ensure=Ensure.ABSENT, spec=BackendSpec(reference=backend)
         )

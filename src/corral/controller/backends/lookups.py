@@ -173,5 +173,5 @@ def _question(correction: Correction) -> _Question:
 def _describe_replacement(before: BackendSpec, now: BackendSpec) -> str:
     return (
         f"{short_digest(before.build.digest)} of {before.build.name} is no longer at its source;"
-        f" {before.uri or before.reference} now means {short_digest(now.build.digest)}"
+        f" {before.uri or before.reference} now resolves to {short_digest(now.build.digest)}"
     )

@@ -79,7 +79,7 @@ class LiveProgress:
         try:
             progress = decode(message.data, InstallProgress)
             if message.subject != progress_subject(progress.node_id, progress.op_id):
-                raise InvalidInput(f"progress of node {progress.node_id} came on {message.subject}")
+                raise InvalidInput(f"progress of node {progress.node_id} arrived on a wrong subject: {message.subject}")
         except InvalidInput as error:
             self._refused.note(sender_of(message.subject), KIND, error)
             return

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 FIRST_LOOKUP_WITHIN_S = 10.0
 AGAIN_AFTER_S = 60.0
 """When a failed lookup is repeated for a reader."""
-NOT_LOOKED_UP = Unknown("its source has not answered yet and is asked again", transient=True)
+NOT_LOOKED_UP = Unknown("its source has not answered yet; the check will be repeated", transient=True)
 GATHER_S = 0.1
 """A frontend that notifies all frontends receives its own notification; one lookup serves both."""
 

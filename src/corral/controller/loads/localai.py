@@ -118,7 +118,9 @@ class RemoteStaging:
     async def hear(self, message: BusMessage) -> None:
         published = decode(message.data, StagingProgress)
         if message.subject != staging_subject(published.model_id):
-            raise InvalidInput(f"staging of {published.model_id[:200]!r} came on {message.subject}")
+            raise InvalidInput(
+                f"staging progress of {published.model_id[:200]!r} arrived on a wrong subject: {message.subject}"
+            )
         self._entries.pop(published.model_id, None)
         if published.done or published.status is None or self._is_ours(published.model_id):
             return

@@ -345,7 +345,7 @@ async def place_replica(load: LoadContext, model: StoredModel) -> tuple[Replica,
         node = next(node for node in fleet.nodes if node.id == replica.node_id)
         load.tracker.show(LoadState.PENDING, node)
         return replica, node
-    raise Unavailable(f"other loads took the place of {job.model} {PLACE_TRIES} times; it will be retried")
+    raise Unavailable(f"other loads took the capacity for {job.model} {PLACE_TRIES} times; it will be retried")
 
 
 async def _kept_place(load: LoadContext) -> tuple[Replica, Node] | None:
@@ -463,7 +463,7 @@ async def stop_predecessor(load: LoadContext, node: Node) -> None:
         load.tracker.show(LoadState.PENDING, node, reason=STOP_FIRST_REASON)
         if clock.monotonic_s() > until_s:
             why = left.stop_error or f"the old replica did not stop within {STOPPED_WITHIN_S:.0f} s"
-            raise Unavailable(f"{node.name} has no memory for the old and the new version of {job.model}: {why}")
+            raise Unavailable(f"{node.name} has too little memory for the old and new versions of {job.model}: {why}")
         await asyncio.sleep(POLL_S)
 
 
@@ -543,7 +543,7 @@ async def _check_same_names(
         if here is not None and here != fetched.get(posixpath.normpath(name), here):
             raise InvalidInput(
                 f"{name} in the frontend's models directory differs from the file that {owner!r} downloads under that"
-                f" name ({file.uri}), and {model.name!r} may mean either. Rename the file there and in {model.name!r},"
+                f" name ({file.uri}), so {model.name!r} is ambiguous. Rename the file there and in {model.name!r},"
                 " or delete it to use the download"
             )
 

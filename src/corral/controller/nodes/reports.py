@@ -128,7 +128,7 @@ class Reports:
         try:
             report = decode(message.data, NodeReport)
             if message.subject != node_subject(report.node, REPORT):
-                raise InvalidInput(f"a report of node {report.node} came on {message.subject}")
+                raise InvalidInput(f"a report of node {report.node} arrived on a wrong subject: {message.subject}")
         except InvalidInput as error:
             self._refused.note(sender_of(message.subject), KIND, error)
             return

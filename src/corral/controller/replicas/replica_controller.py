@@ -177,7 +177,7 @@ class ReplicaController:
             is_brought_back = kept is not None and (kept.min_replicas > 0 or kept.spread_all)
             if model is None or not model.served or is_brought_back or not in_use:
                 continue
-            await self._stores.load_jobs.ask(model.name, model.revision, cause="its node is gone", ids=self._ids)
+            await self._stores.load_jobs.ask(model.name, model.revision, cause="its node was lost", ids=self._ids)
             self._on_load()
 
     # Revisions

@@ -118,8 +118,8 @@ class ReplicaRollout:
         while wait and self._clock.monotonic_s() < until_s:
             view = await self._shared.read(node_id)
             if not any(job in view.jobs for job in restoring.jobs):
-                return Restored("the old one, which was stopped first, was started again", was_stopped=True)
-        return Restored("the old one, which was stopped first, is being started again", was_stopped=True)
+                return Restored("the old version, which was stopped first, was started again", was_stopped=True)
+        return Restored("the old version, which was stopped first, is being started again", was_stopped=True)
 
 
 def _stalled(waiting: "_NodeRollout", doing: str) -> CorralError:
@@ -169,13 +169,13 @@ class _NodeRollout:
         for job in failed:
             await self._judge(job, view)
         if failed:
-            return f"the new version is tried again, as that failed: {brief_cause(failed[0].last_error)}"
+            return f"retrying the new version, because its last load failed: {brief_cause(failed[0].last_error)}"
         if any(job.stop_first_node is not None for job in jobs):
             return STOP_FIRST_REASON
         if any(row.state is ReplicaState.READY for row in rows):
-            return "starting the new version beside the old one"
+            return "starting the new version alongside the old one"
         if rows:
-            return "waiting for open requests of the old version"
+            return "waiting for open requests on the old version"
         return await self._await_stopped(view)
 
     async def _await_stopped(self, view: RolloutView) -> str:
@@ -187,7 +187,7 @@ class _NodeRollout:
         for one in here:
             if one not in settled:
                 self._check_start(one.model, one.revision, one.stopped_at_ms, view)
-                self.problem = f"{one.model} was stopped first, and nothing serves it on the node"
+                self.problem = f"{one.model} was stopped first, and no replica serves it on the node"
                 return "waiting for the new version to serve"
         return ""
 
@@ -239,5 +239,5 @@ def _problem_of(jobs: Sequence[LoadJob], rows: Sequence[Replica]) -> str:
         if job.replica_id is None and job.reason not in ("", OTHERS_FIRST_REASON):
             return job.reason
     if not jobs and any(row.state is ReplicaState.READY for row in rows):
-        return "no load of the new version was begun"
+        return "no load of the new version has started"
     return ""

@@ -48,7 +48,7 @@ class RolloutStalled(Conflict):
 class Restored:
     """What happened to the previous version."""
 
-    words: str = "the old one serves on"
+    words: str = "the old version keeps serving"
     was_stopped: bool = False
     """Whether it had been stopped for the version that does not start."""
 

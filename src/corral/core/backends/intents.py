@@ -237,4 +237,4 @@ def find_missing(intent: Intent, backends: Iterable[ObservedBackend], *, answere
         return None
     if digest and found.digest == digest and not intent.spec.force:
         return None
-    return f"{found.name} is installed, but nothing shows that the {intent.verb} was carried out"
+    return f"{found.name} is installed, but the node's report does not confirm the {intent.verb}"

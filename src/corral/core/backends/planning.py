@@ -157,7 +157,7 @@ def plan_rollbacks(
         newest = state.newest.get(state.key_of(backend))
         earlier = found.digest if to is None and _is_changing(newest, found) else _earlier(found, to, specs)
         if not node.speaks_corral:
-            reason = "a LocalAI worker keeps no earlier version"
+            reason = "a LocalAI worker does not keep earlier versions"
         elif earlier is None:
             reason = f"{to} is not on this node" if to else f"the node has no earlier version of {found.name}"
         else:

@@ -114,7 +114,7 @@ def _differs(found: ObservedBackend, offered: BuildRef, *, reports_version: bool
         return True
     if found.version or _names_version(found.uri):
         return False
-    return Unknown(f"neither its gallery nor {found.uri or 'its source'} names a version or a digest")
+    return Unknown(f"neither its gallery nor {found.uri or 'its source'} specifies a version or a digest")
 
 
 def _names_version(uri: str) -> bool:

@@ -121,13 +121,13 @@ def _from_map(by_name: Mapping[str, Variant], meta: Variant, capability: str) ->
     key = pick_capability(meta.capabilities, capability)
     if key is None:
         offered = ", ".join(sorted(meta.capabilities))
-        return Unfit(f"{meta.name} has no variant for {capability}; it has variants for {offered}")
+        return Unfit(f"{meta.name} has no build for {capability}; it has builds for {offered}")
     target = by_name.get(meta.capabilities[key].lower())
     if target is None:
         return Unfit(f"{meta.name} maps {key} to {meta.capabilities[key]}, but no gallery has that entry")
     if key == capability:
-        return Chosen(target.name, f"{target.name} is the variant for {capability}")
-    return Chosen(target.name, f"{meta.name} has no variant for {capability}; {target.name} is its variant for {key}")
+        return Chosen(target.name, f"{target.name} is the build for {capability}")
+    return Chosen(target.name, f"{meta.name} has no build for {capability}; {target.name} is its build for {key}")
 
 
 def _misfit(by_name: Mapping[str, Variant], entry: Variant, capability: str, *, substitute: bool) -> Resolution:
@@ -135,11 +135,12 @@ def _misfit(by_name: Mapping[str, Variant], entry: Variant, capability: str, *, 
     instead = _from_map(by_name, entry, capability) if entry.capabilities else Unfit("")
     fits = isinstance(instead, Chosen) and is_compatible(instead.name, by_name[instead.name.lower()].uri, capability)
     if not fits or not isinstance(instead, Chosen):
-        return Unfit(f"{entry.name} requires {required}, but this node is {capability}, and no other variant fits")
+        return Unfit(f"{entry.name} requires {required}, but this is a {capability} node, and no other build fits")
     if substitute:
-        reason = f"{instead.name} replaces {entry.name}, which requires {required}: this node is {capability}"
+        reason = f"{instead.name} replaces {entry.name}, which requires {required}: this is a {capability} node"
         return Chosen(instead.name, reason)
-    return Unfit(f"{entry.name} requires {required}, but this node is {capability}. {instead.name} fits", instead.name)
+    reason = f"{entry.name} requires {required}, but this is a {capability} node. {instead.name} fits"
+    return Unfit(reason, instead.name)
 
 
 def _own_capability(entry: Variant) -> str | None:

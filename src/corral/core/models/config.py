@@ -225,15 +225,15 @@ def _template(document: Mapping[str, Any]) -> Template:
 def _files(document: Mapping[str, Any]) -> tuple[ConfigFile, ...]:
     files = document.get("download_files") or []
     if not isinstance(files, list):
-        raise InvalidInput("the model configuration has a wrong field: download_files must be a list of maps")
+        raise InvalidInput("the model configuration has an invalid field: download_files must be a list of maps")
     found = []
     for at, item in enumerate(files):
         where = f"download_files[{at}]"
         if not isinstance(item, Mapping):
-            raise InvalidInput(f"the model configuration has a wrong field: {where} must be a map")
+            raise InvalidInput(f"the model configuration has an invalid field: {where} must be a map")
         problems = [str(problem) for problem in find_problems(item, DOWNLOAD, within=f"{where}.")]
         if problems:
-            raise InvalidInput(f"the model configuration has wrong fields: {'; '.join(problems)}")
+            raise InvalidInput(f"the model configuration has invalid fields: {'; '.join(problems)}")
         file = ConfigFile(*(_get(item, key, text, "") for key in ("filename", "uri", "sha256")))
         check_model_path(f"{where}.filename", file.filename)
         if not file.uri:
@@ -277,7 +277,7 @@ def _check(config: ModelConfig) -> None:
     for alias in config.aliases:
         check_model_name(alias, what="alias")
     if config.name in config.aliases:
-        raise InvalidInput(f"{config.name!r} is an alias of itself; leave it out of aliases")
+        raise InvalidInput(f"{config.name!r} is an alias of itself; remove it from `aliases`")
     if config.alias_of:
         _check_redirect(config)
         return
@@ -298,5 +298,5 @@ def _check_redirect(config: ModelConfig) -> None:
     if config.backend or config.model or config.aliases:
         raise InvalidInput(
             f"{config.name!r} has an `alias` and so sends every request to {config.alias_of!r};"
-            " it can have no backend, model or aliases of its own"
+            " it must not have its own backend, model or aliases"
         )

@@ -79,7 +79,7 @@ def anything(value: Any) -> Any:
 
 def texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)):
-        raise WrongValue("a list of texts")
+        raise WrongValue("a list of strings")
     return tuple(text(item) for item in value)
 
 
@@ -231,4 +231,4 @@ def check_fields(document: Mapping[str, Any]) -> None:
 
 
 def _count(problems: int) -> str:
-    return "a wrong field" if problems == 1 else f"{problems} wrong fields"
+    return "an invalid field" if problems == 1 else f"{problems} invalid fields"

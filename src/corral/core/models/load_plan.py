@@ -53,7 +53,7 @@ def backend_of(config: ModelConfig) -> str:
         return config.backend
     if config.model.lower().endswith(".gguf"):
         return "llama-cpp"
-    raise InvalidInput(f"the model {config.name!r} names no backend; add for example `backend: llama-cpp` to it")
+    raise InvalidInput(f"the model {config.name!r} has no backend; add one, for example `backend: llama-cpp`")
 
 
 def plan_weights(config: ModelConfig) -> WeightsPlan:
@@ -156,9 +156,9 @@ def _clash_with_plain_names(config: ModelConfig, others: Sequence[ModelConfig], 
             name = next((name for name in plan.names if _is_within(name, file.filename)), None)
             if name is not None and not plan.is_fetched(name):
                 return (
-                    f"{config.name!r} keeps {file.uri} as {file.filename}, and {other.name!r} names {name} as a file"
-                    " that it does not download: one would be served with the weights of the other. Give it another"
-                    f" filename; if both are the same file, add this download to {other.name!r} first"
+                    f"{config.name!r} stores {file.uri} as {file.filename}, and {other.name!r} uses {name}, a file"
+                    " that it does not download: one would be served with the weights of the other. Use another"
+                    f" filename here; if both are the same file, add this download to {other.name!r} first"
                 )
     return ""
 
@@ -172,9 +172,9 @@ def _clash_of_downloads(config: ModelConfig, others: Sequence[ModelConfig]) -> s
             if one is config and not _is_same_source(file, before):
                 whose = "twice by this model" if owner == config.name else f"also by the model {owner!r}"
                 return (
-                    f"{config.name!r} keeps {file.uri} as {file.filename}, and {before.uri} is kept under that name,"
-                    f" {whose}: one would be served with the weights of the other. Give it another filename; if both"
-                    " are the same file, give both its sha256"
+                    f"{config.name!r} stores {file.uri} as {file.filename}, and {before.uri} is stored under that name,"
+                    f" {whose}: one would be served with the weights of the other. Use another filename; if both are"
+                    " the same file, set its sha256 in both"
                 )
     return ""
 

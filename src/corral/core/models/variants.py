@@ -84,6 +84,6 @@ def _reason(best: ModelBuild, entry: ModelBuild, count: int, capability: str, me
     memory = "unknown memory" if memory_bytes is None else f"{format_bytes(memory_bytes)} of memory"
     size = "of unknown size" if best.size_bytes is None else f"of {format_bytes(best.size_bytes)}"
     if best is entry and memory_bytes is not None and (best.size_bytes or 0) > memory_bytes:
-        return f"none of {count} builds fits {memory} on a node that is {capability}; using {best.name} as requested"
+        return f"none of {count} builds fits {memory} on a {capability} node; using {best.name} as requested"
     what = f"{best.name}, {size} for {best.backend or 'any backend'}"
-    return f"{what}, is the best of {count} builds for a node that is {capability} with {memory}"
+    return f"{what}, is the best of {count} builds for a {capability} node with {memory}"

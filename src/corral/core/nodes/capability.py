@@ -52,7 +52,7 @@ def pick_capability(facts: CapabilityFacts) -> Capability:
         return Capability(token=DEFAULT_TOKEN, reason=f"the {facts.gpu_vendor} GPU has no more than 4 GiB of memory")
     if facts.gpu_vendor == "nvidia":
         return _with_cuda("nvidia", facts, reason="an NVIDIA GPU")
-    return Capability(token=facts.gpu_vendor, reason=f"a GPU by {facts.gpu_vendor}")
+    return Capability(token=facts.gpu_vendor, reason=f"a GPU of the vendor {facts.gpu_vendor}")
 
 
 def reported_capability(token: str | None, *, gpu_vendor: str | None, vram_total_bytes: int | None) -> str:

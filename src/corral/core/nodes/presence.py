@@ -125,19 +125,20 @@ def classify_evidence(evidence: Evidence, limits: Limits) -> PresenceVerdict | N
     heartbeat_late = silence_s >= limits.suspect_after_s
     if not evidence.expected_on_bus:
         if heartbeat_late:
-            return PresenceVerdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives")
+            return PresenceVerdict(PresenceEvent.ALL_SILENT, "no heartbeats received")
         return None if no_heartbeat else PresenceVerdict(PresenceEvent.PROVEN, "")
     bus_late = evidence.bus_failures >= limits.bus_failures
     if not heartbeat_late:
         return None if no_heartbeat else _with_fresh_heartbeat(evidence, limits, bus_late=bus_late)
     if bus_late and (evidence.bus_no_responders or silence_s >= limits.offline_after_s):
-        return PresenceVerdict(PresenceEvent.ALL_SILENT, "no heartbeat arrives, and it is not on the message bus")
+        reason = "no heartbeats received, and it is not connected to the message bus"
+        return PresenceVerdict(PresenceEvent.ALL_SILENT, reason)
     if bus_late or evidence.bus_answered:
-        where = "and it is not on the message bus" if bus_late else "but it still answers on the message bus"
+        where = "and it is not connected to the message bus" if bus_late else "but it still answers on the message bus"
         # It became suspect only after it had been silent for a while.
         suspected = evidence.not_live_s >= limits.offline_after_s - limits.suspect_after_s
         lost = suspected and silence_s >= limits.offline_after_s
-        return _one_path_silent(f"no heartbeat arrives, {where}", evidence, lost=lost)
+        return _one_path_silent(f"no heartbeats received, {where}", evidence, lost=lost)
     return None
 
 
@@ -152,7 +153,7 @@ def _with_fresh_heartbeat(evidence: Evidence, limits: Limits, *, bus_late: bool)
         # Two lost round trips, or a command without a responder, make it suspect: its silence has just begun, and the
         # last heartbeat may be older. Whether more arrive is known after the limit for heartbeats.
         silent_s = min(evidence.not_live_s, evidence.listened_s)
-        heartbeats = "heartbeats arrive, but " if silent_s >= limits.suspect_after_s else ""
+        heartbeats = "heartbeats are received, but " if silent_s >= limits.suspect_after_s else ""
         reason = f"{heartbeats}it does not answer on the message bus; check its worker and its connection to the bus"
         return _one_path_silent(reason, evidence, lost=silent_s >= limits.offline_after_s)
     if evidence.bus_answered and evidence.bus_failures == 0:

@@ -134,8 +134,8 @@ def find_claim(claims: tuple[NameClaim, ...], claim: NodeClaim) -> NameClaim | N
 
 def _taken(name: str) -> str:
     return (
-        f"another machine is registered as {name!r} and has not left. Choose another name for this one (--name),"
-        " or remove the other node first"
+        f"another machine is registered as {name!r} and has not deregistered. Choose another name for this one"
+        " (--name), or remove the other node first"
     )
 
 

@@ -67,7 +67,7 @@ class ProcessSpec:
             part.template if isinstance(part, Fill) else part for part in (*self.command, *self.environment.values())
         ]
         if any("\0" in text for text in (*texts, *self.environment)):
-            raise InvalidInput(f"{self.key}: the command or the environment contains a zero byte.")
+            raise InvalidInput(f"{self.key}: the command or the environment contains a NUL byte.")
 
     @property
     def own_host(self) -> str:
@@ -117,7 +117,7 @@ class Exit:
             return f"killed by {_signal_name(self.signal)}{hint}"
         if self.code is not None:
             return f"exit code {self.code}"
-        return "ended unobserved"
+        return "exit status unknown"
 
 
 def _signal_name(number: int) -> str:
@@ -205,10 +205,10 @@ class AlreadyRunning(Conflict):
         if running.version_digest != requested.version_digest:
             difference = f"from version {running.version_digest}, not {requested.version_digest}"
         elif running != requested:
-            difference = "with another command"
+            difference = "with a different command"
         else:
-            difference = "from a directory that was replaced since"
-        super().__init__(f"{key} already runs {difference}. Stop it first.")
+            difference = "from a directory that has been replaced since"
+        super().__init__(f"{key} is already running {difference}. Stop it first.")
 
 
 @dataclass(frozen=True, slots=True)

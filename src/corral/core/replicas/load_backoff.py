@@ -32,7 +32,7 @@ class LoadBackoff:
     def reason(self) -> str:
         times = "" if self.failures == 1 else f" {self.failures} times"
         next_attempt = f"next attempt after {format_utc_time(self.until_ms)}"
-        return f"loading failed here{times}; {next_attempt}: {brief_cause(self.error)}"
+        return f"load failed on this node{times}; {next_attempt}: {brief_cause(self.error)}"
 
 
 def format_utc_time(at_ms: int) -> str:

@@ -30,7 +30,7 @@ def plan_on_demand(
     current = [row for row in selected if row.revision == revision]
     if scheduling.max_replicas and len(current) >= scheduling.max_replicas:
         judged = (snapshot.judge(row) for row in current if row.state is ReplicaState.READY)
-        why = next((one.why for one in judged), "they are loading")
+        why = next((one.why for one in judged), "replicas are loading")
         return OnDemandPlan(wait=f"max_replicas is {scheduling.max_replicas}, and {why}")
     old = [row.id for row in kept if row.revision != revision and row.state is ReplicaState.READY]
     return OnDemandPlan(replaces=min(old, default=None))
@@ -42,7 +42,7 @@ def check_limit(revision: str, rows: Iterable[Replica], scheduling: Scheduling) 
     current = sum(row.revision == revision for row in kept)
     if scheduling.max_replicas and current >= scheduling.max_replicas:
         return (
-            f"max_replicas is {scheduling.max_replicas}, and {current} run or load already; raise it with"
-            f" `corral models scale {scheduling.model} --max {current + 1}`, or unload a replica elsewhere"
+            f"max_replicas is {scheduling.max_replicas}, and it is reached ({current} running or loading); raise it"
+            f" with `corral models scale {scheduling.model} --max {current + 1}`, or unload a replica elsewhere"
         )
     return ""

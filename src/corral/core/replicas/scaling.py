@@ -240,7 +240,7 @@ def _successors(view: ModelView) -> list[Add]:
     ]
     known = {add.replaces for add in leaving}
     stopped = [
-        Add(why="the replica it replaces was stopped for it", replaces=load.replaces)
+        Add(why="the replica that it replaces was stopped first", replaces=load.replaces)
         for load in view.failed
         if load.stops_first and load.replaces not in known
     ]
@@ -324,7 +324,7 @@ def _idle(view: ModelView, serving: list[ReplicaView]) -> tuple[Remove, ...]:
         return tuple(Remove(replica.id, "it was idle for longer than its idle limit") for replica in idle if unused)
     if len(serving) > max(scheduling.min_replicas, 1):
         unused_long = [replica for replica in idle if replica.idle_ms >= view.pace.idle_ms]
-        return tuple(Remove(replica.id, "it was idle, and the others are enough") for replica in unused_long[:1])
+        return tuple(Remove(replica.id, "it was idle, and the other replicas suffice") for replica in unused_long[:1])
     return ()
 
 

@@ -33,7 +33,7 @@ def _entry(item: Any, where: str) -> Scheduling:
     for name, kinds in _KNOWN.items():
         value = item.get(name)
         if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-            raise InvalidInput(f"{where}.{name} has the wrong kind of value: {value!r}")
+            raise InvalidInput(f"{where}.{name} has a value of the wrong type: {value!r}")
     selector = item.get("node_selector") or {}
     if not isinstance(selector, Mapping):
         raise InvalidInput(f"{where}.node_selector is not a map of labels")

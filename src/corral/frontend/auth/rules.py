@@ -138,7 +138,7 @@ class Authorizer:
                 f"this route needs an admin key; the key {principal.name!r} has the scope {principal.scope}"
             )
         if principal.by_cookie and method not in ("GET", "HEAD") and CLIENT_HEADER not in headers:
-            raise Forbidden(f"a browser session must send the header {CLIENT_HEADER} with every change")
+            raise Forbidden(f"a browser session must send the header {CLIENT_HEADER} with every write request")
         return principal
 
     def check_page(self, headers: Mapping[str, str]) -> None:
@@ -149,7 +149,7 @@ class Authorizer:
         named = [f"//{headers[name]}" if name == "host" else headers[name] for name in NAMING if name in headers]
         if not all(self._is_own(_host_of(location)) for location in named):
             raise Forbidden(
-                "without API keys (--no-auth) only pages and programs of this machine are served; use a loopback"
+                "without API keys (--no-auth), only requests from this machine are accepted; use a loopback"
                 " address, or set the frontend's address with --public-url"
             )
 

@@ -8,6 +8,7 @@ import httptools
 import structlog
 
 from corral.core.errors import CorralError
+from corral.core.sizes import format_bytes
 from corral.formats.http_heads import RepeatedHead
 from corral.frontend.gateway.authenticate import FORWARDING, authenticate
 from corral.frontend.gateway.endpoints import Endpoint
@@ -375,9 +376,8 @@ class GatewayConnection(asyncio.Protocol):
 
     def _reject_body(self) -> None:
         limit = self._gateway.limits.body_bytes
-        self._reject(
-            ErrorResponse(413, f"the request body is larger than the limit of {limit:,} bytes", code="body_too_large")
-        )
+        text = f"the request body is larger than the limit of {format_bytes(limit)}"
+        self._reject(ErrorResponse(413, text, code="body_too_large"))
 
     def _start_next(self) -> None:
         """Starts one request at a time, in order, even if the client pipelines them."""

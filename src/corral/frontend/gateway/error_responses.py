@@ -64,7 +64,7 @@ def error_response_of(error: errors.CorralError) -> ErrorResponse:
 
 
 def internal_error() -> ErrorResponse:
-    return ErrorResponse(500, "internal error; the log of this frontend has the details")
+    return ErrorResponse(500, "internal error; see this frontend's log for details")
 
 
 def stopping() -> ErrorResponse:

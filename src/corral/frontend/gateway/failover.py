@@ -41,7 +41,7 @@ class Failures:
 class Step(Enum):
     RETRY = "another replica may answer"
     WAIT = "every replica is unreachable; one may restart"
-    PROBE = "the only replica broke off; its process may be dead"
+    PROBE = "the only replica closed the connection; its process may have exited"
     GIVE_UP = "no further attempt"
 
 
@@ -55,7 +55,7 @@ def next_step(failures: Failures, served: "ServedModel") -> Step:
 
 class Verdict(Enum):
     RELAY = "the replica's own error is for the client"
-    WRONG_PROCESS = "another process has the replica's address"
+    WRONG_PROCESS = "another process uses the replica's address"
     RETRY = "the replica is overloaded or stopping, and another one may answer"
     NO_EMBEDDINGS = "the backend runs without embeddings"
     HOLD = "the backend may not have this endpoint; the whole answer decides"

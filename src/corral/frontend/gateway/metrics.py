@@ -53,7 +53,7 @@ class GatewayMetrics:
             "direction",
         )
         self.failures = registry.counter(
-            "corral_upstream_failures_total", "Attempts that a replica failed, before or during its answer.", *place
+            "corral_upstream_failures_total", "Attempts that failed on a replica, before or during its answer.", *place
         )
         self.broken = registry.counter(
             "corral_broken_answers_total", "Answers that began and were not completed.", *place

@@ -356,7 +356,7 @@ class ProxiedRequest:
             case Verdict.RELAY:
                 return False
             case Verdict.WRONG_PROCESS:
-                text = "another process has its address: it rejected the replica's token"
+                text = "another process uses its address: it rejected the replica's token"
                 self._give_up(sent, text, unreachable=True)
             case Verdict.RETRY:
                 self._give_up(sent, f"it answered with status {status}")

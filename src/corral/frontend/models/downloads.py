@@ -60,7 +60,7 @@ class Downloads:
 def _warning(uri: str, why: str, flag: str, variable: str, host: str) -> str:
     return (
         f"workers will not download {_redacted(uri)}: {why} To allow it, start every worker with {flag} {host}"
-        f" ({variable}={host} for `corral up`), and the frontends too, to remove this warning."
+        f" ({variable}={host} for `corral up`). To remove this warning, start the frontends with it too."
     )
 
 

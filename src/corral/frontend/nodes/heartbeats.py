@@ -21,7 +21,7 @@ class HeartbeatBatcher:
 
     async def write(self, heartbeat: Heartbeat) -> HeartbeatOutcome:
         if len(self._waiting) >= WAITING_MAX:
-            raise Unavailable("too many heartbeats wait for the store; send the next one later")
+            raise Unavailable("too many heartbeats are waiting for the store; retry later")
         answer: asyncio.Future[HeartbeatOutcome] = asyncio.get_running_loop().create_future()
         self._waiting.append((heartbeat, answer))
         self._wake.set()

@@ -70,7 +70,7 @@ async def _check_not_last_admin(tx: Tx, key: ApiKey) -> None:
     )
     if [row["id"] for row in rows] == [key.id]:
         raise Conflict(
-            f"{key.name!r} is the last admin key; without it nobody can administer the cluster."
+            f"{key.name!r} is the last admin key; the cluster cannot be administered without one."
             " Create another one first: `corral keys create --name NAME --scope admin`"
         )
 

@@ -18,7 +18,7 @@ _NOT_BACKEND = "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = intents.node_id AND
 _RULES = (
     (_UNKNOWN, "the node was removed from the cluster"),
     (_NOT_BACKEND, "the node runs no backends"),
-    ("backend = ''", "the intent names no backend"),
+    ("backend = ''", "the intent has no backend"),
 )
 
 

@@ -142,7 +142,7 @@ class PostgresDatabase:
         except (*_FAILURES, ValueError) as error:
             raise Unavailable(
                 f"cannot connect to the store {location}: {str(error) or type(error).__name__}."
-                " Check that PostgreSQL runs there, and check user and password in the setting `store`."
+                " Check that PostgreSQL is running there, and check user and password in the setting `store`."
             ) from error
         return cls(pool, location, clock=clock, ids=ids, acquire_within_s=acquire_within_s)
 
@@ -158,7 +158,8 @@ class PostgresDatabase:
                 last = error
                 await asyncio.sleep(CONFLICT_RETRIES.delay_s(attempt + 1, self._ids.draw()))
         raise StoreConflict(
-            f"the transaction on {self.location} conflicted with others {CONFLICT_TRIES} times; try again ({last})"
+            f"the transaction on {self.location} conflicted with other transactions {CONFLICT_TRIES} times;"
+            f" try again ({last})"
         ) from last
 
     async def _run_once(self, begin: str, body: Body[T]) -> T:

@@ -190,7 +190,7 @@ class SqliteDatabase:
                 raise
             self._commit()
         except sqlite3.IntegrityError as error:
-            raise StoreConflict(f"the database {self.location} already has such a row: {error}") from error
+            raise StoreConflict(f"the database {self.location} already contains this row: {error}") from error
         except sqlite3.Error as error:
             if _is_mistake(error):
                 raise

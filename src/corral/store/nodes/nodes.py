@@ -231,8 +231,8 @@ def open_claims(node: Node) -> list[NameClaim]:
 def _find_claim(node: Node, claim_id: str) -> NameClaim:
     found = [claim for claim in node.claims if claim_id and claim.id.startswith(claim_id)]
     if len(found) != 1:
-        problem = "several claims on" if found else "no claim on"
-        raise NotFound(f"there is {problem} {node.name} with the id {claim_id!r}; {_list_claims(node)}")
+        problem = "there are several claims on" if found else "there is no claim on"
+        raise NotFound(f"{problem} {node.name} with the id {claim_id!r}; {_list_claims(node)}")
     return found[0]
 
 

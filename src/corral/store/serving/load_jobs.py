@@ -255,7 +255,7 @@ async def _end_successors(tx: Tx, jobs: Sequence[LoadJob]) -> None:
     """Delete the jobs. Their owners are fenced and stop what they started."""
     replicas = [job.replica_id for job in jobs if job.replica_id is not None]
     if replicas:
-        await set_states(tx, replicas, ReplicaState.STOPPING, "the rollout of its backend version was taken back")
+        await set_states(tx, replicas, ReplicaState.STOPPING, "the rollout of its backend version was reverted")
         await bump_counter(tx, ROUTES)
     await tx.execute_many("DELETE FROM load_jobs WHERE id = $1", [(job.id,) for job in jobs])
 
@@ -272,7 +272,7 @@ async def _load_lost(tx: Tx, lost: Sequence[StoppedFirst], digest: str, ids: Ids
         jobs = {job.ordinal: job for job in await read_jobs(tx, "WHERE model = $1", one.model)}
         if any(job.active and job.replaces is None for job in jobs.values()):
             continue  # another load restores it already
-        add = Add(why="it was stopped for a rollout that was taken back", replaces=one.replica_id)
+        add = Add(why="it was stopped for a rollout that was reverted", replaces=one.replica_id)
         job = await put_job(tx, one.model, model.revision, add, jobs, ids)
         await tx.execute(
             "UPDATE load_jobs SET stop_first_node = $2, stop_first_backend = $3 WHERE id = $1",

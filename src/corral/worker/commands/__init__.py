@@ -88,7 +88,7 @@ def _bound(command: Command, context: CommandContext) -> Callable[[BusMessage], 
         except (MemoryError, RuntimeError, OSError) as error:
             if is_resource_shortage(error):
                 raise Unavailable(
-                    f"this machine is out of memory, threads or descriptors ({str(error) or type(error).__name__})."
+                    f"this machine is out of memory, threads or open files ({str(error) or type(error).__name__})."
                     " Stop a process on it, or try again later"
                 ) from error
             with disk_errors(f"running {command.subject}"):

@@ -109,7 +109,7 @@ class FrontendClient:
             response = await self._call_once(method, url, body=body, headers=headers, within_s=CALL_WITHIN_S)
         except NoConnection as error:
             raise Unavailable(
-                f"cannot reach the frontend {_origin(url)}: {error}. Check that it runs and that --join is right"
+                f"cannot reach the frontend {_origin(url)}: {error}. Check that it is running and --join is correct"
             ) from error
         except NoAnswer as error:
             raise OutcomeUnknown(f"no answer from {_origin(url)}: {error}") from error

@@ -33,7 +33,7 @@ def read_identity(data_dir: Path, *, ids: Ids, disk: Disk) -> Identity:
         raise Unavailable(f"cannot read {path}: {error.strerror}. Check its permissions and the disk.") from error
     except msgspec.DecodeError as error:
         raise Unavailable(
-            f"{path} is damaged ({error}). Delete it to join as a new node, which has to be approved again."
+            f"{path} is damaged ({error}). Delete it to join as a new node, which must be approved again."
         ) from None
     identity = Identity(ids.token())
     write_identity(data_dir, identity, disk)

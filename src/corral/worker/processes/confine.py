@@ -115,7 +115,7 @@ def _open_ruleset(rules: list[tuple[int, str]]) -> int:
     abi = landlock_abi()
     handled = rights_of(abi)
     if not handled:
-        raise OSError("Landlock is not available any more; restart the worker to detect isolation again")
+        raise OSError("Landlock is no longer available; restart the worker to detect isolation again")
     attributes = struct.pack("=QQQ", handled, 0, _SCOPES if abi >= SIGNALS_SINCE_ABI else 0)
     size = 8 if abi < 4 else 16 if abi < SIGNALS_SINCE_ABI else 24
     ruleset = _done(

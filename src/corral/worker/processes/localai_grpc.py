@@ -36,7 +36,7 @@ class GrpcProbe:
         except grpc.aio.AioRpcError as problem:
             return ProbeAnswer(ready=False, detail=f"Health: {_describe(problem)}")
         if not reply.startswith(HEALTHY):
-            return ProbeAnswer(ready=False, detail="Health did not answer OK")
+            return ProbeAnswer(ready=False, detail="the Health call did not return OK")
         try:
             await _call(target.host, target.port, "Health", f"not-{token[::-1]}", within_s=_ANSWER_WITHIN_S)
         except grpc.aio.AioRpcError as problem:
@@ -61,9 +61,9 @@ async def free_model(view: ProcessView) -> None:
     try:
         reply = await _call(view.spec.own_host, view.state.port, "Free", token, within_s=_FREE_WITHIN_S)
     except grpc.aio.AioRpcError as problem:
-        raise Unavailable(f"freeing process {view.key}: {_describe(problem)}") from None
+        raise Unavailable(f"cannot unload the model of process {view.key}: {_describe(problem)}") from None
     if b"\x10\x01" not in reply:  # field 2 of Result, `success`, is true
-        raise Unavailable(f"freeing process {view.key}: the backend rejected it")
+        raise Unavailable(f"cannot unload the model of process {view.key}: the backend rejected the request")
 
 
 def _shared_token(spec: ProcessSpec) -> str | None:

@@ -42,7 +42,7 @@ async def stop_orphans(processes: Processes) -> list[ProcessKey]:
 
 
 async def _stop(process: Process) -> None:
-    await process.update(replace(process.record, desired=DesiredRun.STOPPED, reason="an administrator ended it"))
+    await process.update(replace(process.record, desired=DesiredRun.STOPPED, reason="stopped by an administrator"))
     left = await process.stop_tree(grace_s=GRACE_S, within_s=WITHIN_S)
     if left:
         raise StopFailed(process.record.spec.key, Stuck(left), within_s=WITHIN_S)

@@ -145,6 +145,6 @@ async def await_ready(process: Process, probe: Probe, readiness: ProcessReadines
             if (seen := await process.activity()) != activity:
                 activity, active_s = seen, now_s
             elif now_s - active_s >= readiness.quiet_within_s:
-                return NotReady(f"idle and silent for {readiness.quiet_within_s:.0f} s without being ready: {detail}")
+                return NotReady(f"no activity for {readiness.quiet_within_s:.0f} s, and not ready: {detail}")
         await asyncio.sleep(wait_s)
         wait_s = min(_LONGEST_WAIT_S, wait_s * 1.5)

@@ -77,14 +77,14 @@ def test_each_capability_has_its_variant_or_the_reason_why_there_is_none(fronten
     assert (variants["default"]["version"], variants["default"]["size_bytes"]) == ("2", 12_000_000)
     assert variants["nvidia"]["variant"] == "cuda-engine"
     assert variants["nvidia-l4t-cuda-12"]["variant"] == "cpu-engine"
-    assert "no variant for nvidia-l4t-cuda-12" in variants["nvidia-l4t-cuda-12"]["reason"]
+    assert "no build for nvidia-l4t-cuda-12" in variants["nvidia-l4t-cuda-12"]["reason"]
     assert {node["node_name"]: node["capability"] for node in answer["nodes"]} == {
         "plain": "default", "big": "nvidia", "jetson": "nvidia-l4t-cuda-12",
     }  # fmt: skip
     (gpu_only,) = frontend.admin.call("GET", "/api/backends/available?name=gpu-only").json()["backends"]
     unfit = next(variant for variant in gpu_only["variants"] if variant["capability"] == "default")
     assert unfit["variant"] is None
-    assert unfit["reason"] == "gpu-only has no variant for default; it has variants for nvidia"
+    assert unfit["reason"] == "gpu-only has no build for default; it has builds for nvidia"
     assert frontend.admin.call("GET", "/api/backends/available?name=nothing").status == 404
 
 

@@ -128,7 +128,7 @@ def test_an_edit_names_the_revision_it_is_of(frontend: Frontend) -> None:
     [
         ("name: [", "cannot be read"),
         ("name: other\n", "but the path has 'four'"),
-        ("name: four\ncontext_size: x\ntemplate: 3\n", "2 wrong fields: context_size must be a whole number"),
+        ("name: four\ncontext_size: x\ntemplate: 3\n", "2 invalid fields: context_size must be a whole number"),
         ("name: four\nparameters: {model: ../../etc/passwd}\n", "within the models directory"),
         ("name: four\nbackend: llama-cppp\n", "unknown backend 'llama-cppp': no node has it and no gallery offers"),
         ("name: four\nbackend: llama-cppp\n", "did you mean llama-cpp"),
@@ -143,7 +143,7 @@ def test_an_edit_names_the_revision_it_is_of(frontend: Frontend) -> None:
         ),
         ("name: four\nbackend: llama-cpp\ntemperature: 1\n", "temperature (did you mean parameters.temperature?)"),
         ("name: four\nbackend: llama-cpp\n  threads: 1\n", "line 3, column 10: mapping values are not allowed"),
-        ("name: four\n", "names no backend"),
+        ("name: four\n", "has no backend"),
     ],
 )
 def test_a_bad_edit_changes_nothing_and_says_what_is_wrong(frontend: Frontend, text: str, said: str) -> None:

@@ -19,7 +19,7 @@ export function LabelChips({ node, most }: { node: Node; most: number }) {
           key={key}
           icon="label"
           strong={isOperators(key)}
-          title={`Label ${key}=${value}, set by ${isOperators(key) ? "an operator" : "the worker"}`}
+          title={`Label ${key}=${value}, set by ${isOperators(key) ? "an administrator" : "the worker"}`}
         >
           {key}={value}
         </Chip>

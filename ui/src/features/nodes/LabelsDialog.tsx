@@ -32,7 +32,7 @@ function LabelsEditor({ node }: { node: Node }) {
   return (
     <>
       <section>
-        <h3 className={styles.heading}>Set by operators</h3>
+        <h3 className={styles.heading}>Set by administrators</h3>
         {operators.length === 0 ? <p className={styles.soft}>None yet. Add the first one below.</p> : null}
         <ul>
           {operators.map(([key, value]) => (

@@ -115,7 +115,7 @@ export function NodePanel({ node, onClose }: { node: SeenNode; onClose: () => vo
       </PanelSection>
 
       <PanelSection title="Labels">
-        <LabelGroup title="Set by operators" labels={node.operator_labels} strong />
+        <LabelGroup title="Set by administrators" labels={node.operator_labels} strong />
         <LabelGroup title="Reported by the worker" labels={node.worker_labels} />
         <LabelGroup title="Detected automatically" labels={machineLabels(node)} />
         {Object.keys(node.labels).length === 0 ? <p className={styles.soft}>None.</p> : null}

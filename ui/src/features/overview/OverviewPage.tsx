@@ -130,7 +130,7 @@ function Charts({ overview, readAtMs }: { overview: Overview; readAtMs: number }
         title="Time to first token"
         points={first}
         format={formatSeconds}
-        note="median; a response without streaming counts when it is complete"
+        note="median; for responses without streaming, the time to the complete response"
       />
     </div>
   );

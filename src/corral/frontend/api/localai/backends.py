@@ -87,7 +87,7 @@ def _reject_concrete(catalogue: Catalogue, reference: str) -> JSONResponse | Non
     meta = next(
         (other.name for other in catalogue.entries if is_meta(other) and entry.name in other.capabilities.values()), ""
     )
-    instead = f", or install {meta}, of which each node gets the build for its hardware" if meta else ""
-    message = f"{entry.name} supports only some hardware: name the nodes to install it on{instead}"
+    instead = f", or install {meta}, which gives each node the build for its hardware" if meta else ""
+    message = f"{entry.name} supports only some hardware: specify the nodes to install it on{instead}"
     answer = {"error": message, "code": "concrete_backend_requires_target", "meta_alternative": meta}
     return JSONResponse(answer, status_code=409)

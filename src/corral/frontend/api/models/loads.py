@@ -87,7 +87,7 @@ def load_routes(stores: Stores, loads: LoadCoordinator, notify_routes: Callable[
         desired = scheduling.get(model.name)
         if desired is not None and (desired.min_replicas or desired.spread_all):
             raise Conflict(
-                f"{model.name} is scheduled to run, so it would be loaded again immediately. Change its scheduling"
+                f"{model.name} has desired replicas, so it would be loaded again immediately. Change its scheduling"
                 f" first: `corral models scale {model.name} --min 0`"
             )
         await stores.load_jobs.cancel(model.name, why=f"unloaded by {actor}")

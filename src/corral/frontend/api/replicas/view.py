@@ -291,4 +291,4 @@ def verdict_on(node_id: str, decision: DecisionView) -> NodeVerdict:
     if decision.nodes > len(decision.candidates):
         reason = f"the decision lists only the best of {decision.nodes} nodes, and this node was not among them"
         return NodeVerdict(verdict="not recorded", reason=reason, score=None)
-    return NodeVerdict(verdict="not considered", reason="the node was not there", score=None)
+    return NodeVerdict(verdict="not considered", reason="the node was not in the cluster at that time", score=None)

@@ -35,7 +35,7 @@ def show_nodes(nodes: Sequence[Node]) -> str:
     )
     registry.gauges(
         "corral_node_condition",
-        "1 while the condition keeps new work away from the node.",
+        "1 while the condition blocks new work on the node.",
         "node",
         "condition",
         read=lambda: [((node.name, condition.kind), 1) for node in nodes for condition in node.conditions],

@@ -48,7 +48,7 @@ def _inputs(given: str | list[Any]) -> list[dict[str, Any]]:
         elif isinstance(item, list) and item and all(_is_number(token) for token in item):
             fields.append({"EmbeddingTokens": item})
         else:
-            raise InvalidInput("input must contain non-empty texts or lists of token numbers")
+            raise InvalidInput("input must contain non-empty strings or lists of token numbers")
     return fields
 
 

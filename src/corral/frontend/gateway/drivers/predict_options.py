@@ -89,7 +89,7 @@ def sampling_options(config: ModelConfig, request: Sampling, *, draw: float) -> 
 def _stops(config: ModelConfig, request: Sampling) -> list[str]:
     requested = [request.stop] if isinstance(request.stop, str) else request.stop or []
     if len(requested) > STOPS_MAX:
-        raise InvalidInput(f"stop may hold at most {STOPS_MAX} texts")
+        raise InvalidInput(f"stop may contain at most {STOPS_MAX} strings")
     return [*config.stopwords, *(text for text in requested if text)]
 
 
