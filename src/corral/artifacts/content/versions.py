@@ -27,7 +27,7 @@ from corral.system import Ids
 
 POINTER = "current"
 METADATA = "metadata.json"
-LOCALAI_LEFTOVERS = (".install-tmp", ".upgrade-tmp")
+LOCALAI_STALE = (".install-tmp", ".upgrade-tmp")
 LOCALAI_BACKUPS = (".install-backup", ".backup")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+@-]{0,127}\Z")
@@ -232,7 +232,7 @@ class VersionStore:
         for path in sorted(self._root.iterdir()):
             if not path.is_dir() or path.is_symlink():
                 continue
-            if path.name.endswith(LOCALAI_LEFTOVERS):
+            if path.name.endswith(LOCALAI_STALE):
                 self._staging.discard(path)
             elif path.name.endswith(LOCALAI_BACKUPS):
                 self._restore(path)
@@ -282,7 +282,7 @@ class VersionStore:
         return InstalledVersion(name=path.name, path=home, metadata=metadata, current=True, made_by="localai")
 
 
-_TEMPORARY = LOCALAI_LEFTOVERS + LOCALAI_BACKUPS
+_TEMPORARY = LOCALAI_STALE + LOCALAI_BACKUPS
 
 
 def _read_pointer(home: Path) -> str | None:
