@@ -43,7 +43,7 @@ def test_a_page_opened_while_the_frontend_is_down_opens_when_it_is_back(open_pag
     corral.start()
     expect(page.get_by_role("heading", name="Activity")).to_be_visible()
     page.get_by_role("link", name="Backends").first.click()
-    expect(page.get_by_role("heading", name="Backends")).to_be_visible()
+    expect(page.get_by_role("heading", name="Backends", exact=True)).to_be_visible()
 
 
 def test_a_hidden_page_closes_its_connection_and_is_live_again_when_visible(open_page) -> None:

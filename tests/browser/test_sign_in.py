@@ -18,7 +18,7 @@ def test_a_wrong_key_is_refused_in_the_servers_words_and_the_right_one_opens_the
     assert complaints.heard == [], "nobody has asked for anything yet"
     complaints.expect("api/session")
     sign_in(page, "corral-wrong")
-    expect(page.get_by_role("alert")).to_contain_text("not known")
+    expect(page.get_by_role("alert")).to_contain_text("unknown or revoked")
 
     sign_in(page, corral.admin.key)
     expect(page.get_by_role("link", name="home", exact=True)).to_be_visible()
@@ -53,5 +53,5 @@ def test_a_key_without_the_admin_scope_is_told_why_it_does_not_sign_in(open_page
     key = corral.admin.call("POST", "/api/keys", body={"name": "guest", "scope": "user"}).json()["key"]
     page = open_page(signed_in=False)
     sign_in(page, key)
-    expect(page.get_by_role("alert")).to_contain_text("signing in needs an admin key")
+    expect(page.get_by_role("alert")).to_contain_text("Signing in needs an admin key")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

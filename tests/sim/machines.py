@@ -293,7 +293,7 @@ class Worker:
         if self._starts.get(key) == (incarnation, outcome):
             del self._starts[key]
         if self.processes.get(key) is not starting:
-            outcome.set_result(InstallReply(success=False, error="it was stopped while it started"))
+            outcome.set_result(InstallReply(success=False, error="it was stopped while starting"))
             return
         if world.chaos and world.draw("proc") < 0.1:
             del self.processes[key]

@@ -33,7 +33,7 @@ def crash() -> Iterator[Crash]:
     here = Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), *sys.path])}
     zygote = subprocess.Popen(
-        [sys.executable, str(here / "crash_child.py")],
+        [sys.executable, str(Path(__file__).with_name("crash_child.py"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

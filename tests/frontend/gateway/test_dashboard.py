@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+from corral.controller.loop import ReconcileMetrics
 from corral.telemetry.metrics import MetricRegistry, render
 from harness.gateway import running_gateway
 
@@ -14,6 +15,9 @@ async def test_every_metric_of_the_dashboard_exists() -> None:
     asked = set(re.findall(r"corral_[a-z_]+", json.dumps(json.loads(DASHBOARD.read_text())["panels"])))
     async with running_gateway() as gateway:
         told = set(re.findall(r"# TYPE (corral_\w+) ", gateway.metrics()))
+    registry = MetricRegistry()
+    ReconcileMetrics(registry)
+    told |= {name for name, *_ in registry.collect()}
     assert {re.sub(r"_bucket$", "", name) for name in asked} <= told
 
 

@@ -235,7 +235,7 @@ async def test_exhausted_and_foreign_ports_are_told_apart_from_free_ones(tmp_pat
             assert only["address"].endswith(f":{first + 1}")
             none = await start(frontend, "b")
             assert (none["success"], none["code"]) == (False, "start_failed")
-            assert f"No port is left in {first}-{first + 1}" in none["error"]
+            assert f"No port is free in {first}-{first + 1}" in none["error"]
             assert call("GET", f"http://{only['address']}/x", key=only["corral"]["token"]).status == 200
     finally:
         foreign.close()

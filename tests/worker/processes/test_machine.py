@@ -104,7 +104,7 @@ def test_ports_are_unique_and_come_back_only_after_their_rest() -> None:
     taken = {key: ports.take(key) for key in "abc"}
     assert len(set(taken.values())) == 3
     ports.release(taken["a"], "a")
-    with pytest.raises(NoPortLeft, match="2 in use, 1 resting"):
+    with pytest.raises(NoPortLeft, match="2 in use, 1 in quarantine"):
         ports.take("d")
 
 
