@@ -157,7 +157,7 @@ def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: Cluster, tm
     for words in (["upgrades"], ["upgrade", "--all"]):
         told = shell.run("backends", *words)
         assert "All backends are up to date" not in told
-        assert f"mine: cannot be checked on one: neither its gallery nor {source} names" in told
+        assert f"mine: cannot be checked on one: neither its gallery nor {source} specifies" in told
         assert "`corral backends upgrade mine` installs the version available now" in told
 
 

@@ -158,7 +158,7 @@ def test_a_rolled_back_archive_is_left_alone_and_what_cannot_be_compared_is_said
     first = fleet.digests("echo")["one"]
     unchecked = admin.call("GET", "/api/backends/upgrades/unchecked").json()
     assert [node["node_name"] for node in unchecked["echo"]] == ["one"]
-    assert "names a version or a digest" in unchecked["echo"][0]["reason"]
+    assert "specifies a version or a digest" in unchecked["echo"][0]["reason"]
     assert fleet.upgrades() == {}
 
     fleet.offer("echo", uri=archive("2"), version="2.0")
