@@ -11,6 +11,7 @@ import pytest
 from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 from harness.programs import clean_environment, run_cli
+from harness.waiting import wait_until
 
 pytestmark = pytest.mark.registry
 
@@ -83,10 +84,14 @@ def test_a_fleet_rollback_holds_for_machines_that_wait_join_or_are_wiped(fleet: 
     fleet.wipe("one")
     fleet.start_worker("one")
     fleet.wait_until_on("one", "echo", first, within_s=60)
-    lagging = fleet.upgrades()["echo"]["node_drift"]
-    assert {node["node_name"]: node["rolled_back"] for node in lagging} == dict.fromkeys(
-        ["one", "late", "newcomer"], True
-    )
+    all_of_them = dict.fromkeys(["one", "late", "newcomer"], True)
+
+    def shows_all() -> bool:
+        """What a worker has just reported is in the frontend's next answer or the one after."""
+        lagging = fleet.upgrades()["echo"]["node_drift"]
+        return {node["node_name"]: node["rolled_back"] for node in lagging} == all_of_them
+
+    wait_until(shows_all, what="all three are listed as rolled back")
     assert fleet.post("/api/backends/upgrades/apply").json() == {"jobs": {}, "refused": {}}
     fleet.wait_for_operation(fleet.begin("/api/backends/upgrade/echo"))
     fleet.start_worker("last")

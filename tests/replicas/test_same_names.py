@@ -67,7 +67,7 @@ def test_a_download_under_the_name_of_anothers_file_is_refused(cluster: Cluster,
     assert weights_of(admin, "mine") == "our own"
     refused = add(admin, downloading(web, "theirs"))
     assert refused.status == 409, refused.body
-    assert "'mine' names shared.gguf" in refused.message
+    assert "'mine' uses shared.gguf" in refused.message
     assert "another filename" in refused.message
 
 

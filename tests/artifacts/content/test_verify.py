@@ -166,6 +166,6 @@ def test_a_version_whose_layer_is_gone_counts_as_damaged_and_is_repaired(
 ) -> None:
     version = install(installer, registry.push(image()))
     installer.layers.remove(version.metadata.layers[0])
-    assert "is missing" in damages(installer)[0]
+    assert "missing" in damages(installer)[0]
     installer.install(request_again(version), CancelToken(), ProgressMeter(None, SystemClock()), force=True)
     assert damages(installer) == []

@@ -208,7 +208,7 @@ def naming(name: str, file: str) -> ModelConfig:
 def test_a_new_download_does_not_take_the_name_of_a_file_that_another_model_names() -> None:
     download = listing("new", ONE)
     why = find_clash(download, [naming("old", "./f.gguf")])
-    assert "'old' names ./f.gguf" in why
+    assert "'old' uses ./f.gguf" in why
     assert find_clash(download, [naming("old", "other.gguf")]) == ""
     assert find_clash(download, [naming("old", "f.gguf")], before=download) == "", "it was there before the other one"
     third = listing("third", ONE)
