@@ -28,4 +28,5 @@ def test_pages_and_styles_name_no_other_server(static: Path) -> None:
 def test_the_lock_names_versions_and_hashes_but_no_download_address() -> None:
     lock = (Path(__file__).parents[2] / "ui" / "package-lock.json").read_text()
     assert '"resolved"' not in lock
+    assert "://" not in lock
     assert '"integrity": "sha512-' in lock
