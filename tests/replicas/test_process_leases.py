@@ -81,6 +81,22 @@ def test_a_worker_that_is_cut_off_ends_by_its_own_clock_what_runs_elsewhere(
     assert [row["node_id"] for row in cluster.ready("tiny")] == [w2]
 
 
+def test_a_process_that_was_started_after_the_last_heartbeat_was_answered_ends_too(
+    cluster: Cluster, shelf: Shelf, lines: dict[str, ProxyThread]
+) -> None:
+    """Its first lease comes with the command that starts it, so that no process depends on a later heartbeat."""
+    through = f"http://127.0.0.1:{lines['http'].port}"
+    admin = cluster.start_frontend("a", "--suspect-after", "10", "--offline-after", "12", "--public-url", through)
+    cluster.start_worker("w1", "--join", through)
+    lines["http"].do(Proxy.refuse)
+    add_model(admin, shelf)
+    wait_until(lambda: bool(cluster.processes("w1")), what="a command on the bus starts it", within_s=30)
+    cluster.start_worker("w2")
+    w2 = admin.nodes()["w2"]["id"]
+    wait_until_moved(cluster, w2)
+    wait_until(lambda: not cluster.processes("w1"), what="its first lease is over", within_s=60)
+
+
 def test_a_process_that_no_row_wants_is_ended(cluster: Cluster, shelf: Shelf) -> None:
     admin = cluster.start_frontend("a", "--orphan-grace", "2")
     cluster.start_worker("w1")

@@ -102,6 +102,7 @@ class Frontend:
             notify_others=self._changed,
             pace=ScalingPace(),
             orphan_grace_s=20.0,
+            lease_s=60.0,
             clock=world.clock,
             ids=ids,
         )

@@ -61,6 +61,8 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     frontend, means all below the model's own name."""
     generation: Count | None = None
     """Of the replica's row; compared with `revoked` in the replies to heartbeats."""
+    lease_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    """The first lease of the process. Replies to heartbeats renew it; None: it has none until a reply grants one."""
 
 
 class BlobPeer(msgspec.Struct, frozen=True):

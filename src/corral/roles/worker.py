@@ -275,6 +275,7 @@ class Worker:
             reporter=runtime.reporter,
             models=runtime.models,
             storage=runtime.storage,
+            begin_lease=lambda key, length_s: runtime.leases.begin(key, length_s=length_s),
             report_capacity=self._beats.send_now,
         )
 

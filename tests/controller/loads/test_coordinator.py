@@ -93,6 +93,7 @@ async def replication(faulty: Faulty, connect: Connect) -> Replication:
         notify_others=_nothing,
         pace=ScalingPace(),
         orphan_grace_s=20.0,
+        lease_s=60.0,
         clock=SystemClock(),
         ids=IDS,
     )

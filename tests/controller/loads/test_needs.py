@@ -45,6 +45,7 @@ async def find(stores: Stores) -> Need:
         shared_models=False,
         stop_replicas=nothing,
         hint=nothing,
+        lease_s=60.0,
         clock=SystemClock(),
         ids=IDS,
     )

@@ -1,3 +1,5 @@
+import pytest
+
 from corral.core.processes.leases import NodeShare, ProcessLeases, lease_length_s, plan_lease, was_revoked
 from corral.core.processes.process import ProcessKey
 
@@ -13,6 +15,30 @@ def test_a_lease_ends_its_length_after_the_question_was_sent() -> None:
 def test_a_process_without_a_lease_never_lapses() -> None:
     assert ProcessLeases(asked_s=100.0).lapsed(1e9) == ()
     assert LEASES.without((ProcessKey("short#0"),)).lapsed(106.0) == ()
+
+
+NEW = ProcessKey("new#0")
+STARTED = LEASES.begin(NEW, begun_s=102.0, length_s=10.0)
+
+
+@pytest.mark.parametrize(
+    ("leases", "lapsed"),
+    [
+        pytest.param(STARTED, True, id="a-process-that-no-renewal-knows-ends-with-its-first-lease"),
+        pytest.param(STARTED.renew({}, asked_s=103.0), True, id="a-renewal-from-memory-may-not-know-it-yet"),
+        pytest.param(STARTED.renew({NEW: 60.0}, asked_s=103.0), False, id="a-renewal-that-has-it-replaces-the-first"),
+        pytest.param(STARTED.renew({}, asked_s=132.0), False, id="a-renewal-long-after-decides-that-it-has-no-lease"),
+        pytest.param(STARTED.prolong(asked_s=110.0), False, id="a-frontend-without-its-store-prolongs-it"),
+        pytest.param(STARTED.without((NEW,)), False, id="what-was-stopped-has-none"),
+    ],
+)
+def test_a_first_lease_holds_until_a_renewal_knows_the_process(leases: ProcessLeases, lapsed: bool) -> None:
+    assert STARTED.lapsed(111.9) == ("short#0",)
+    assert (NEW in leases.lapsed(112.0)) is lapsed
+
+
+def test_a_process_that_has_a_lease_gets_no_first_one() -> None:
+    assert LEASES.begin(ProcessKey("long#0"), begun_s=101.0, length_s=1.0) is LEASES
 
 
 def test_a_late_word_about_an_older_process_does_not_end_its_successor() -> None:

@@ -95,5 +95,7 @@ class LoadServices:
     """Stops their processes and returns when they have ended."""
     hint: Callable[[], Awaitable[None]]
     """Notifies all frontends that routes changed."""
+    lease_s: float
+    """The first lease of a process that a load starts."""
     clock: Clock
     ids: Ids

@@ -605,12 +605,13 @@ async def start_replica(
     build = resolved.build if isinstance(resolved, ResolvedBackend) else None
     engine = plan_engine(model.config, paths)
     peers = await services.peers.find(build.digest if build is not None else None, besides=node.id)
+    start = _start_options(engine, files=_files_of(model), generation=replica.generation, lease_s=services.lease_s)
     request = InstallRequest(
         backend=backend,
         model_id=model.name,
         replica_index=replica.slot,
         op_id=load.job.id,
-        corral=_extras(build, engine, peers, files=_files_of(model), generation=replica.generation),
+        corral=_extras(build, start, engine.options, peers),
     )
     load.digest = resolved.digest if isinstance(resolved, ObservedBackend) else resolved.build.digest
     reply = decode(await load.rpc.ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
@@ -710,10 +711,8 @@ def _files_of(model: StoredModel) -> list[str]:
     return sorted({*plan.names, *(file.filename for file in plan.files)})
 
 
-def _extras(
-    build: BuildRef | None, engine: EngineStart, peers: list[BlobPeer], *, files: list[str], generation: int
-) -> CommandExtras:
-    start = StartOptions(
+def _start_options(engine: EngineStart, *, files: list[str], generation: int, lease_s: float) -> StartOptions:
+    return StartOptions(
         model=engine.model,
         model_name=engine.model_name,
         context=engine.context,
@@ -721,14 +720,16 @@ def _extras(
         embeddings=engine.embeddings,
         files=files,
         generation=generation,
+        lease_s=lease_s,
     )
+
+
+def _extras(
+    build: BuildRef | None, start: StartOptions, options: Mapping[str, str], peers: list[BlobPeer]
+) -> CommandExtras:
     if build is None:
-        return CommandExtras(start=msgspec.structs.replace(start, soft_options=dict(engine.options)))
+        return CommandExtras(start=msgspec.structs.replace(start, soft_options=dict(options)))
     manifest: Any = msgspec.json.decode(build.manifest) if build.manifest else {}
     known = manifest.get("options") or ()
-    options = {name: value for name, value in engine.options.items() if name in known}
-    return CommandExtras(
-        build=build,
-        start=msgspec.structs.replace(start, options=options),
-        peers=peers or None,
-    )
+    found = {name: value for name, value in options.items() if name in known}
+    return CommandExtras(build=build, start=msgspec.structs.replace(start, options=found), peers=peers or None)

@@ -50,6 +50,7 @@ class Replication:
         notify_others: Callable[[], Awaitable[None]],
         pace: ScalingPace,
         orphan_grace_s: float,
+        lease_s: float,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -67,6 +68,7 @@ class Replication:
             shared_models=shared_models,
             stop_replicas=self.stops.stop,
             hint=self.changed,
+            lease_s=lease_s,
             clock=clock,
             ids=ids,
         )

@@ -35,7 +35,7 @@ class NodesWiring:
         settings = info.settings
         self._authority, self._credentials, self._bus = authority, stores.bus_credentials, bus
         self.beats = HeartbeatBatcher(stores.registration)
-        self.grants = LeaseGrants(stores.replicas, lease_s=_lease_s(settings), clock=clock)
+        self.grants = LeaseGrants(stores.replicas, lease_s=process_lease_s(settings), clock=clock)
         self.reports = Reports(
             runtime, bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock
         )
@@ -75,7 +75,7 @@ class NodesWiring:
         await enforce_quietly(self._authority, self._credentials, anew=anew)
 
 
-def _lease_s(settings: FrontendSettings) -> float:
+def process_lease_s(settings: FrontendSettings) -> float:
     return lease_length_s(
         disconnect_grace_s=settings.disconnect_grace_s,
         offline_after_s=settings.offline_after_s,

@@ -50,7 +50,7 @@ from corral.roles.frontend.drivers import DriversWiring
 from corral.roles.frontend.exposure import local_url
 from corral.roles.frontend.gateway import GatewayWiring
 from corral.roles.frontend.multi_process import ProcessSlot
-from corral.roles.frontend.nodes import NodesWiring
+from corral.roles.frontend.nodes import NodesWiring, process_lease_s
 from corral.roles.frontend.scheduling_seed import seed_scheduling
 from corral.settings.roles import FrontendSettings
 from corral.settings.values import redact_url
@@ -203,6 +203,7 @@ class FrontendRole:
             notify_others=self._changes.announce_routes,
             pace=_pace(settings),
             orphan_grace_s=settings.orphan_grace_s,
+            lease_s=process_lease_s(settings),
             clock=self._clock,
             ids=self._ids,
         )

@@ -34,7 +34,11 @@ async def install(context: CommandContext, message: BusMessage) -> bytes:
     async with publish_progress(_topic(context, request), context.bus.publish) as feed:
         request = _named(request)
         if request.model_id:
-            return encode(_started(context, await context.replicas.ensure(request, feed=feed)))
+            running = await context.replicas.ensure(request, feed=feed)
+            start = request.corral.start if request.corral is not None else None
+            if start is not None and start.lease_s is not None:
+                await context.begin_lease(running.spec.key, start.lease_s)
+            return encode(_started(context, running))
         version = await context.backends.install(request, StoppedBackends(), listener=feed.show if feed else None)
         return encode(InstallReply(success=True, corral=_installed(context, version)))
 

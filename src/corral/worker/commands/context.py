@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from corral.bus.client import Bus
+from corral.core.processes.process import ProcessKey
 from corral.worker.backends.backends import Backends
 from corral.worker.files.object_storage import SharedStorage
 from corral.worker.membership.reports import NodeReporting, Reporter
@@ -25,5 +26,7 @@ class CommandContext:
     models: ModelFiles
     storage: SharedStorage | None
     """The fleet's shared S3 storage; None if there is none."""
+    begin_lease: Callable[[ProcessKey, float], Awaitable[None]]
+    """Gives a process its first lease, in seconds."""
     report_capacity: Callable[[], Awaitable[None]]
     """Reports the free capacity to frontends at once."""

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -46,20 +45,27 @@ class ProcessLeaseEnforcer:
 
     async def grant(self, lengths_s: Mapping[str, float], revoked: Mapping[str, int], *, asked_s: float) -> None:
         """Also written to disk: a restarted worker must not restart the leases while it is disconnected."""
-        granted = ProcessLeases(
-            asked_s=asked_s, lengths_s={ProcessKey(key): length for key, length in lengths_s.items()}
-        )
-        if asked_s >= self._leases.asked_s and (granted.lengths_s or self._leases.lengths_s):
-            self._leases = granted
+        if asked_s >= self._leases.asked_s and (lengths_s or self._leases.any):
+            keys = {ProcessKey(key): length for key, length in lengths_s.items()}
+            self._leases = self._leases.renew(keys, asked_s=asked_s)
             await self._write()
         if revoked:
             self._revoked |= {ProcessKey(key): up_to for key, up_to in revoked.items()}
         self._changed.set()
 
+    async def begin(self, key: ProcessKey, *, length_s: float) -> None:
+        """The first lease of a process, from the command that started it: if the node is disconnected before a
+        heartbeat was answered that knows the process, the lease ends it nevertheless."""
+        before = self._leases
+        self._leases = before.begin(key, begun_s=self.now_s(), length_s=length_s)
+        if self._leases is not before:
+            await self._write()
+            self._changed.set()
+
     async def prolong(self, *, asked_s: float) -> None:
         """A frontend without its store answered: it cannot reassign processes, so the leases are extended."""
-        if self._leases.lengths_s and asked_s > self._leases.asked_s:
-            self._leases = replace(self._leases, asked_s=asked_s)
+        if self._leases.any and asked_s > self._leases.asked_s:
+            self._leases = self._leases.prolong(asked_s=asked_s)
             await self._write()
 
     async def enforce(self, renew: Callable[[], Awaitable[None]]) -> None:
@@ -67,13 +73,13 @@ class ProcessLeaseEnforcer:
         through `grant`: a machine that was only suspended then keeps the processes that were not revoked."""
         while True:
             await self._changed.wait()
-            if not self._leases.lengths_s:
+            if not self._leases.any:
                 self._changed.clear()
             await self._end_revoked()
             if self._leases.lapsed(self.now_s()):
                 await _try(renew)
                 await self._end_lapsed()
-            if self._leases.lengths_s:
+            if self._leases.any:
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def _end_revoked(self) -> None:
