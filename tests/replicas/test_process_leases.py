@@ -86,7 +86,8 @@ def test_a_process_that_was_started_after_the_last_heartbeat_was_answered_ends_t
 ) -> None:
     """Its first lease comes with the command that starts it, so that no process depends on a later heartbeat."""
     through = f"http://127.0.0.1:{lines['http'].port}"
-    admin = cluster.start_frontend("a", "--suspect-after", "10", "--offline-after", "12", "--public-url", through)
+    limits = ("--suspect-after", "10", "--offline-after", "12", "--disconnect-grace", "14")
+    admin = cluster.start_frontend("a", *limits, "--public-url", through)
     cluster.start_worker("w1", "--join", through)
     lines["http"].do(Proxy.refuse)
     add_model(admin, shelf)
