@@ -542,7 +542,7 @@ async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_do
         return {"success": True}
 
     async def cancel(_request: dict[str, Any]) -> dict[str, Any]:
-        return {"cancelled": 0, "going_on": running[0]}
+        return {"cancelled": 0, "in_progress": running[0]}
 
     await worker.serve("backend.delete" if verb is Verb.DELETE else "corral.backend.rollback", change)
     await worker.serve("corral.cancel", cancel)

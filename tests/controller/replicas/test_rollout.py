@@ -57,7 +57,9 @@ CHANGES = [ReplicaChange(process=PROCESS, digest="sha256:2")]
 
 
 def make_switcher(stores: Stores, words: Words) -> ReplicaRollout:
-    return ReplicaRollout(stores, notify=lambda: None, others=Nobody(), tell=words.tell, clock=SystemClock(), ids=IDS)
+    return ReplicaRollout(
+        stores, notify=lambda: None, others=Nobody(), report_step=words.tell, clock=SystemClock(), ids=IDS
+    )
 
 
 async def switch(switcher: ReplicaRollout, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
@@ -78,7 +80,7 @@ async def fail_start(stores: Stores, job: LoadJob, error: str, *, digest: str = 
 async def begin(stores: Stores, replica: Replica) -> LoadJob:
     """A load that is to take its place, under way."""
     successor = Add(why="it takes over", replaces=replica.id)
-    await stores.load_jobs.ask_more(replica.model, replica.revision, [successor], ids=IDS)
+    await stores.load_jobs.request_loads(replica.model, replica.revision, [successor], ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     return job
 
@@ -89,14 +91,14 @@ async def fail_everywhere(stores: Stores, job: LoadJob) -> None:
     [again] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     decision = await decide(stores, Need(model=job.model))
     error = "it does not start on a; it does not start on b"
-    await stores.load_claims.rest(again, decision, error, until_ms=1 << 50)
+    await stores.load_claims.cool_down(again, decision, error, until_ms=1 << 50)
 
 
 async def rest(stores: Stores, model: str) -> None:
     """No machine is left to be tried."""
     [job] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     decision = await decide(stores, Need(model=model))
-    await stores.load_claims.rest(job, decision, "it failed everywhere", until_ms=1 << 50)
+    await stores.load_claims.cool_down(job, decision, "it failed everywhere", until_ms=1 << 50)
 
 
 async def stop_old(stores: Stores, job: LoadJob, old: Replica) -> Replica:
@@ -205,7 +207,7 @@ async def test_a_switch_is_not_over_when_the_load_for_which_the_old_version_was_
     new = await stop_old(stores, job, served["a"])
     switching = asyncio.create_task(switch(make_switcher(stores, words), []))
     await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
-    await stores.load_claims.give_up(job, "its model was changed")
+    await stores.load_claims.end(job, "its model was changed")
     await stores.replicas.stopped(new)
     await wait_until_async(lambda: words.has("waiting for the new version to serve"), what="nothing serves")
     assert not switching.done()
@@ -282,7 +284,7 @@ async def test_what_was_stopped_first_is_known_to_another_frontend_though_its_lo
     await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
     [job] = await succeed(stores, served["a"])
     new = await stop_old(stores, job, served["a"])
-    await stores.load_claims.give_up(job, "its model was changed")
+    await stores.load_claims.end(job, "its model was changed")
     await stores.replicas.stopped(new)
     switcher = make_switcher(stores, words)
     switching = asyncio.create_task(switch(switcher, []))
@@ -295,7 +297,7 @@ async def test_what_was_stopped_first_is_known_to_another_frontend_though_its_lo
         await asyncio.wait_for(switching, 10)
     assert await switcher.find_stopped(NodeId("a"), "llama-cpp") == "sha256:1"
     [left] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
-    await stores.load_claims.give_up(left, "its model was changed")
+    await stores.load_claims.end(left, "its model was changed")
     restored = await switcher.restore(NodeId("a"), backend="llama-cpp", digest="sha256:1", wait=False)
     assert restored.was_stopped
     [back] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)

@@ -100,17 +100,19 @@ async def test_a_localai_worker_needs_a_registration_token(stores: Stores) -> No
 async def test_a_localai_worker_that_calls_from_elsewhere_is_refused_and_shown_once(stores: Stores, rig: Rig) -> None:
     go = Machine(name="go", secret=None)
     node = await register(stores, go, registered_from="2001:db8:0:1::5")
-    assert (await beat(stores, go, node, told_from="2001:db8:0:1:aaaa::9")).accepted, "another address of its network"
-    strangers = [replace(go.beat(node, told_from="10.0.0.5"), joined=False)]
+    assert (await beat(stores, go, node, source_address="2001:db8:0:1:aaaa::9")).accepted, (
+        "another address of its network"
+    )
+    strangers = [replace(go.beat(node, source_address="10.0.0.5"), joined=False)]
     (outcome,) = await stores.registration.beat(strangers)
     assert outcome.denied
     assert (await stores.nodes.read_one(node.id)).conflict_message is None, "whoever has no token marks nothing"
     for address in ("10.0.0.5", "10.0.0.5", "10.0.0.6"):
-        assert (await beat(stores, go, node, told_from=address)).denied
+        assert (await beat(stores, go, node, source_address=address)).denied
     marked = await stores.nodes.read_one(node.id)
     assert "come from 10.0.0.5, but the node registered from 2001:db8:0:1::5" in (marked.conflict_message or "")
     await rig.advance(60)
-    assert (await beat(stores, go, node, told_from="10.0.0.5")).denied
+    assert (await beat(stores, go, node, source_address="10.0.0.5")).denied
     again = await stores.nodes.read_one(node.id)
     assert (again.conflict_at or 0) > (marked.conflict_at or 0), "it goes on"
     assert (await actions(stores, node.id)).count("node.conflict") == 1

@@ -116,7 +116,7 @@ async def test_who_takes_the_name_of_an_absent_machine_only_claims_it(
         claimed = await claim_name(
             stores, OTHER, bus_key="UB", auto_approve=auto_approve, registered_from="10.0.0.9", labels={"x": "y"}
         )
-    assert claimed.claim.told_from == "10.0.0.9"
+    assert claimed.claim.source_address == "10.0.0.9"
     found = await stores.nodes.read_one(node.id)
     assert (found.approved, found.epoch, found.key_hash, found.worker_labels) == (True, 1, node.key_hash, {})
     assert [claim.id for claim in found.claims] == [claimed.claim.id]
@@ -214,8 +214,8 @@ async def test_a_localai_worker_is_bound_to_its_address(stores: Stores) -> None:
     assert (await register(stores, GO, registered_from="10.0.0.5")).id == node.id
     thief = await claim_name(stores, GO, auto_approve=True, bus_key="UB", registered_from="10.0.0.66")
     assert (thief.node.id, thief.claim.key_hash) == (node.id, None)
-    assert (await stores.registration.beat([GO.beat(node, told_from="10.0.0.5")]))[0].accepted
-    assert (await stores.registration.beat([GO.beat(node, told_from="10.0.0.66")]))[0].denied
+    assert (await stores.registration.beat([GO.beat(node, source_address="10.0.0.5")]))[0].accepted
+    assert (await stores.registration.beat([GO.beat(node, source_address="10.0.0.66")]))[0].denied
     await stores.nodes.replace_identity(node.id, thief.claim.id, actor="ann")
     moved = await register(stores, GO, registered_from="10.0.0.66")
     assert (moved.id, moved.approved, moved.registered_from) == (node.id, True, "10.0.0.66")

@@ -46,7 +46,7 @@ async def test_a_load_that_all_failed_is_answered_with_the_cause_until_the_first
     decision = await decide(stores, await need_of(stores, job))
     until_ms = getattr(decision.outcome, "until_ms", None)
     assert until_ms is not None, decision.outcome
-    await stores.load_claims.rest(job, decision, "its disk is full", until_ms=until_ms)
+    await stores.load_claims.cool_down(job, decision, "its disk is full", until_ms=until_ms)
     again = await ask(stores, job.revision)
     assert (again.state, again.last_error, again.due_at) == (LoadState.FAILED, "its disk is full", until_ms)
     await rig.advance(6)
@@ -62,12 +62,12 @@ async def test_new_capacity_wakes_loads_that_failed_on_nodes_and_nothing_else(st
     await fail_here(stores, await start(stores))
     job = await claim(stores)
     decision = await decide(stores, await need_of(stores, job))
-    await stores.load_claims.rest(job, decision, "its disk is full", until_ms=1 << 50)
+    await stores.load_claims.cool_down(job, decision, "its disk is full", until_ms=1 << 50)
     other = await start(stores, "other", TINY.replace("tiny", "other"))
     await stores.load_claims.fail(other, "names no backend", again_in_s=300, stop=False)
     await stores.load_jobs.wake()
     assert (await ask(stores, job.revision)).state is LoadState.PENDING
-    failed = await stores.load_jobs.ask("other", other.revision, cause="a request", ids=IDS)
+    failed = await stores.load_jobs.request_load("other", other.revision, cause="a request", ids=IDS)
     assert isinstance(failed, LoadJob)
     assert failed.state is LoadState.FAILED
 
@@ -78,7 +78,7 @@ async def test_the_end_of_what_did_not_start_is_no_new_capacity_for_it(stores: S
     await reserve(stores, job, await need_of(stores, job))
     await stores.load_claims.fail_here(job, "exit code 1", draw=1.0, stop=True)
     job = await claim(stores)
-    await stores.load_claims.rest(
+    await stores.load_claims.cool_down(
         job, await decide(stores, await need_of(stores, job)), "exit code 1", until_ms=1 << 50
     )
     [ending] = await stores.replicas.claim_stops()
@@ -105,9 +105,9 @@ async def test_what_failed_is_tried_at_once_when_somebody_says_so(stores: Stores
     await add_nodes(stores, make_node("a"), make_node("b"))
     job = await start(stores)
     await fail_here(stores, job)
-    await stores.load_jobs.forgive("tiny", node_id="another")
+    await stores.load_jobs.retry_now("tiny", node_id="another")
     assert len(await stores.load_backoff.read("tiny", job.revision)) == 1
-    await stores.load_jobs.forgive("tiny")
+    await stores.load_jobs.retry_now("tiny")
     assert await stores.load_backoff.read("tiny", job.revision) == {}
 
 
@@ -116,7 +116,7 @@ async def test_a_late_failure_of_an_old_revision_leaves_the_new_ones_alone(store
     old = await start(stores)
     replica = await reserve(stores, old)
     fresh = (await stores.models.save(TINY + "threads: 2\n", "ann")).revision
-    await stores.load_jobs.ask_more("tiny", fresh, [Add(why="w")], ids=IDS)
+    await stores.load_jobs.request_loads("tiny", fresh, [Add(why="w")], ids=IDS)
     new = await claim(stores)
     failed = await fail_here(stores, new)
     await stores.load_claims.fail_here(old, "late", draw=0.0, stop=False)

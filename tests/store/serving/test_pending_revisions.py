@@ -26,8 +26,8 @@ async def served(stores: Stores) -> list[str]:
 async def begin_trial(stores: Stores, replaced: Replica) -> LoadJob:
     pending = (await stores.models.read("tiny")).pending
     assert pending is not None
-    add = Add(why="it was edited", replaces=replaced.id, trial=True)
-    await stores.load_jobs.ask_more("tiny", pending.revision, [add], ids=IDS)
+    add = Add(why="it was edited", replaces=replaced.id, canary=True)
+    await stores.load_jobs.request_loads("tiny", pending.revision, [add], ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=10, most=9)
     return job
 
@@ -97,7 +97,7 @@ async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(
     await add_nodes(stores, make_node("a"), make_node("b"))
     before = await serve(stores)
     if others:
-        await stores.load_jobs.ask_more("tiny", before.revision, [Add(why="more are wanted")], ids=IDS)
+        await stores.load_jobs.request_loads("tiny", before.revision, [Add(why="more are wanted")], ids=IDS)
         [job] = await stores.load_claims.claim("f1", lease_s=10, most=9)
         await reserve(stores, job, Need(model="tiny", variant_problems={before.node_id: "not here"}))
         await stores.load_claims.finish(job, loaded())
@@ -119,7 +119,7 @@ async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(
     await stores.load_claims.finish(again, loaded())
     assert await served(stores) == [before.revision] * (1 + others)
     assert (await stores.models.read("tiny")).pending is not None, "finishing the one before proves nothing of the new"
-    await stores.load_jobs.forgive("tiny")
+    await stores.load_jobs.retry_now("tiny")
     asked_for = (await stores.models.read("tiny")).pending
     assert asked_for is not None
     assert not asked_for.held, "somebody wants it tried"
@@ -143,7 +143,7 @@ async def test_what_no_process_is_started_with_takes_effect_at_once(stores: Stor
 async def test_a_load_under_way_goes_on_where_the_edit_does_not_concern_it(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     stored = await stores.models.save(TINY, "ann")
-    await stores.load_jobs.ask("tiny", stored.revision, cause="a request", ids=IDS)
+    await stores.load_jobs.request_load("tiny", stored.revision, cause="a request", ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=10, most=9)
     await reserve(stores, job)
     saved = await stores.models.save(TINY + "description: small\n", "bob")

@@ -24,7 +24,7 @@ from corral.store.nodes.node_rows import encode_conditions, insert_node
 from corral.store.serving.decisions import record_decision
 from corral.store.serving.load_claims import ReplicaLoaded
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.load_jobs import LoadPatience
+from corral.store.serving.load_jobs import NoLoadNeeded
 from corral.store.serving.replica_rows import insert_replica
 from corral.store.serving.revoked_processes import FORGET_AFTER_MS
 from corral.store.stores import Stores
@@ -94,13 +94,13 @@ async def add_nodes(stores: Stores, *nodes: Node) -> None:
 
 async def start(stores: Stores, model: str = "tiny", text: str = TINY, owner: str = "f1") -> LoadJob:
     stored = await stores.models.save(text, "ann")
-    await stores.load_jobs.ask(model, stored.revision, cause="a request", ids=IDS)
+    await stores.load_jobs.request_load(model, stored.revision, cause="a request", ids=IDS)
     [job] = await stores.load_claims.claim(owner, lease_s=LEASE_S, most=9)
     return job
 
 
 async def ask(stores: Stores, revision: str, cause: str = "a request") -> LoadJob:
-    job = await stores.load_jobs.ask("tiny", revision, cause=cause, ids=IDS)
+    job = await stores.load_jobs.request_load("tiny", revision, cause=cause, ids=IDS)
     assert isinstance(job, LoadJob), job
     return job
 
@@ -269,7 +269,7 @@ async def test_places_are_never_given_twice(stores: Stores, rig: Rig, nodes: int
     """INV-25. Twelve loads of 12 GiB each for nodes with 32 GiB: two on each, whoever asks when."""
     await add_nodes(stores, *(make_node(f"n{number}", max_replicas_reported=9) for number in range(nodes)))
     revision = (await stores.models.save(TINY, "ann")).revision
-    await stores.load_jobs.ask_more("tiny", revision, [Add(why="w") for _ in range(12)], ids=IDS)
+    await stores.load_jobs.request_loads("tiny", revision, [Add(why="w") for _ in range(12)], ids=IDS)
     jobs = await stores.load_claims.claim("f1", lease_s=60, most=99)
     need = Need(model="tiny", measured_bytes={"cpu": 12 * GIB})
     others = [Stores(await rig.open()) for _ in range(3)]
@@ -319,7 +319,7 @@ async def test_a_load_that_an_edit_overtook_does_not_become_a_route(stores: Stor
 async def test_a_successor_takes_the_place_of_the_one_it_replaces(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     first = await serve(stores)
-    await stores.load_jobs.ask_more("tiny", first.revision, [Add(why="drain", replaces=first.id)] * 2, ids=IDS)
+    await stores.load_jobs.request_loads("tiny", first.revision, [Add(why="drain", replaces=first.id)] * 2, ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=9, most=9)
     await reserve(stores, job, Need(model="tiny", variant_problems={first.node_id: "not here"}))
     assert await routed(stores) == [first.node_id]
@@ -334,7 +334,7 @@ async def test_only_healthy_matching_nodes_are_routed_to_and_every_change_moves_
     """INV-23."""
     await add_nodes(stores, make_node("a"), make_node("b"))
     await serve(stores)
-    await stores.load_jobs.ask_more("tiny", (await stores.models.read("tiny")).revision, [Add(why="w")], ids=IDS)
+    await stores.load_jobs.request_loads("tiny", (await stores.models.read("tiny")).revision, [Add(why="w")], ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=9, most=9)
     await reserve(stores, job, Need(model="tiny"))
     await stores.load_claims.finish(job, loaded())
@@ -571,7 +571,7 @@ async def test_scheduling_of_a_model_is_deleted_with_it(stores: Stores) -> None:
 async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     job = await start(stores)
-    [waiting] = await stores.load_jobs.ask_more("tiny", job.revision, [Add(why="min_replicas is 2")], ids=IDS)
+    [waiting] = await stores.load_jobs.request_loads("tiny", job.revision, [Add(why="min_replicas is 2")], ids=IDS)
     await reserve(stores, job)
     await stores.load_jobs.forget("tiny", [job.id, waiting.id], seen_at=waiting.changed_at)
     assert len(await stores.load_jobs.read_of_model("tiny")) == 2, "the look was not later than the load"
@@ -618,13 +618,13 @@ async def test_routes_follow_what_the_node_tells_of_the_process(stores: Stores) 
     # The key is the same, the process another: until its token is known nothing is sent there.
     assert (await stores.observed.record([told("ready", sequence=9, pid=4712)])).routes
     assert await routed(stores) == []
-    assert await stores.replicas.read_unlearned() == ["a"]
+    assert await stores.replicas.read_nodes_to_refresh() == ["a"]
     await stores.replicas.note_seen(replica.id, epoch=1, pid=4712, address="10.0.0.1:9001", token="new")
     assert await routed(stores) == ["a"]
-    assert await stores.replicas.read_unlearned() == []
-    [found] = await stores.replicas.read_standing()
-    assert found.stands is not None
-    assert found.stands.availability is Availability.SERVES
+    assert await stores.replicas.read_nodes_to_refresh() == []
+    [found] = await stores.replicas.read_statuses()
+    assert found.verdict is not None
+    assert found.verdict.availability is Availability.SERVES
 
 
 async def test_who_asks_for_a_model_whose_worker_is_being_started_again_waits(stores: Stores) -> None:
@@ -637,12 +637,12 @@ async def test_who_asks_for_a_model_whose_worker_is_being_started_again_waits(st
 
     await stores.database.write(restart)
     assert await routed(stores) == [], "the new worker has not told yet"
-    waits = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert waits == LoadPatience("a has not reported its processes yet")
+    waits = await stores.load_jobs.request_load("tiny", replica.revision, cause="a request", ids=IDS)
+    assert waits == NoLoadNeeded("a has not reported its processes yet")
     await stores.observed.record([told("ready", epoch=2)])
     assert await routed(stores) == ["a"]
-    waits = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert waits == LoadPatience("a replica is ready")
+    waits = await stores.load_jobs.request_load("tiny", replica.revision, cause="a request", ids=IDS)
+    assert waits == NoLoadNeeded("a replica is ready")
     await stores.observed.record([told(epoch=2, sequence=2)])
     assert (await ask(stores, replica.revision)).active, "it is not there any more"
 
@@ -653,16 +653,16 @@ async def test_requests_load_no_more_than_the_maximum(stores: Stores) -> None:
     await stores.scheduling.save(Scheduling(model="tiny", max_replicas=1), actor="ann", ids=IDS)
     replica = await settled(stores)
     await stores.observed.record([told()])
-    asked = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert asked == LoadPatience("max_replicas is 1, and a no longer runs it")
+    asked = await stores.load_jobs.request_load("tiny", replica.revision, cause="a request", ids=IDS)
+    assert asked == NoLoadNeeded("max_replicas is 1, and a no longer runs it")
 
 
 async def test_a_load_requested_since_the_count_is_one_of_the_missing(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     stored = await stores.models.save(TINY, "ann")
-    await stores.load_jobs.ask("tiny", stored.revision, cause="a request", ids=IDS)
+    await stores.load_jobs.request_load("tiny", stored.revision, cause="a request", ids=IDS)
     two = [Add(why="min_replicas is 2")] * 2
-    made = await stores.load_jobs.ask_more("tiny", stored.revision, two, ids=IDS, known=())
+    made = await stores.load_jobs.request_loads("tiny", stored.revision, two, ids=IDS, known=())
     assert len(made) == 1
     assert len(await stores.load_jobs.read_of_model("tiny")) == 2
 
@@ -683,7 +683,7 @@ async def test_who_has_lost_the_lease_reaps_and_loads_nothing(stores: Stores) ->
     with pytest.raises(Fenced):
         await stores.replicas.note_missed([replica.id], lease=late)
     with pytest.raises(Fenced):
-        await stores.load_jobs.ask_more("tiny", replica.revision, [Add(why="w")], ids=IDS, lease=late)
+        await stores.load_jobs.request_loads("tiny", replica.revision, [Add(why="w")], ids=IDS, lease=late)
     with pytest.raises(Fenced):
         await stores.load_jobs.forget("tiny", [], seen_at=0, lease=late)
     assert await routed(stores) == ["a"]

@@ -19,7 +19,7 @@ async def serve_on(stores: Stores, *names: str) -> dict[str, Replica]:
     """One on each node, whose figures already have what it takes."""
     await add_nodes(stores, *(make_node(name, available_ram=32 * GIB, last_heartbeat=1 << 50) for name in names))
     revision = (await stores.models.save(TINY, "ann")).revision
-    await stores.load_jobs.ask_more("tiny", revision, [Add(why="", node_id=name) for name in names], ids=IDS)
+    await stores.load_jobs.request_loads("tiny", revision, [Add(why="", node_id=name) for name in names], ids=IDS)
     served = {}
     for job in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9):
         need = Need(model="tiny", measured_bytes=NEED.measured_bytes, only_node=job.target_node)
@@ -42,7 +42,7 @@ async def set_free(stores: Stores, node: str, free: int) -> None:
 async def succeed(stores: Stores, *replaced: Replica) -> list[LoadJob]:
     """Loads that are to take their places, under way."""
     adds = [Add(why="its backend was changed", replaces=replica.id) for replica in replaced]
-    await stores.load_jobs.ask_more("tiny", replaced[0].revision, adds, ids=IDS)
+    await stores.load_jobs.request_loads("tiny", replaced[0].revision, adds, ids=IDS)
     jobs = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     return sorted(jobs, key=lambda job: [replica.id for replica in replaced].index(str(job.replaces)))
 
@@ -160,7 +160,7 @@ async def stop_in_vain(stores: Stores, error: str) -> LoadJob:
 
 async def test_a_request_takes_up_the_load_for_which_a_replica_was_stopped(stores: Stores) -> None:
     job = await stop_in_vain(stores, "the engine is on fire")
-    again = await stores.load_jobs.ask("tiny", job.revision, cause="a request", ids=IDS)
+    again = await stores.load_jobs.request_load("tiny", job.revision, cause="a request", ids=IDS)
     assert isinstance(again, LoadJob)
     assert (again.id, again.active, again.stop_first_node, again.replaces) == (job.id, True, "a", job.replaces)
 
@@ -169,7 +169,7 @@ async def test_an_edit_does_not_forget_that_a_replica_was_stopped(stores: Stores
     job = await stop_in_vain(stores, "the engine is on fire")
     await stores.models.save(f"{TINY}context_size: 512\n", "ann")
     assert (await job_of(stores, job)).stop_first_node == "a"
-    await stores.load_jobs.forgive("tiny")
+    await stores.load_jobs.retry_now("tiny")
     assert (await job_of(stores, job)).stop_first_node == "a"
 
 

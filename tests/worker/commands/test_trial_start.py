@@ -46,7 +46,7 @@ async def test_a_trial_that_another_frontend_stops_says_nothing_of_the_version(
             return bool((await frontend.ask("corral.report.now"))["processes"])
 
         await wait_until_async(is_starting, what="the new version is being started")
-        stopped = await frontend.ask("model.stop", process_key="trial-o#0", model_name="trial-o")
+        stopped = await frontend.ask("model.stop", process_key="smoke-test-o#0", model_name="smoke-test-o")
         assert stopped["terminated"], stopped
         with pytest.raises(Unavailable, match="stopped while starting"):
             await asyncio.wait_for(trial, 30)

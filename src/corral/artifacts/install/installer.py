@@ -199,7 +199,7 @@ class Installer:
         try:
             return self.versions.switch(built.name, Digest(built.digest))
         except (DiskFull, DiskFault):
-            with _as_far_as_possible():
+            with _best_effort():
                 self.versions.remove_version(built)
             raise
 
@@ -271,7 +271,7 @@ class Installer:
             return InstalledVersion(name=request.build.name, path=path, metadata=metadata, current=False)
         except (BadManifest, DiskFull, DiskFault, UnsafeArchive, Cancelled) as error:
             cancelled = isinstance(error, Cancelled)
-            with _as_far_as_possible():
+            with _best_effort():
                 self.staging.discard(staged, behind=cancelled)
                 if not (isinstance(error, Cancelled) and error.keep_partials):
                     self._take_away(traces, behind=cancelled)
@@ -279,7 +279,7 @@ class Installer:
                     self._distrust(traces.pieces)
             raise
         except BaseException:
-            with _as_far_as_possible():
+            with _best_effort():
                 remove_tree(staged)
             raise
 
@@ -469,7 +469,7 @@ class Installer:
 
 
 @contextmanager
-def _as_far_as_possible() -> Iterator[None]:
+def _best_effort() -> Iterator[None]:
     """Cleaning up after a failure must not hide that failure. The next start sweeps what remains."""
     try:
         yield

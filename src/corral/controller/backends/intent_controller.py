@@ -19,7 +19,7 @@ from corral.controller.backends.attempts import (
     digest_of,
 )
 from corral.controller.backends.progress import LiveProgress
-from corral.controller.loads.ports import PeerBook
+from corral.controller.loads.ports import PeerFinder
 from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.smoke_test import VersionRollout
@@ -69,7 +69,7 @@ class IntentReconciler:
         progress: LiveProgress,
         health: HealthStore,
         replicas: VersionRollout,
-        peers: PeerBook,
+        peers: PeerFinder,
         limits: AttemptLimits,
         ids: Ids,
         on_change: Callable[[], Awaitable[None]],
@@ -97,13 +97,13 @@ class IntentReconciler:
         """Whether an intent is running here."""
         return bool(self._running)
 
-    async def hear(self, report: NodeReport) -> None:
+    async def on_report(self, report: NodeReport) -> None:
         """Takes a node's report, which shows what was applied even if the reply was lost."""
         self._applied[report.node] = report.applied
         for backend, generation in report.applied.items():
             running = self._waiting.get((report.node, backend))
             if running is not None and running.claim.intent.generation == generation:
-                running.hear(report)
+                running.on_report(report)
         for (node, _), running in self._waiting.items():
             if node == report.node and report.epoch > running.claim.epoch:
                 running.expire()  # sending twice does no harm: a running request is joined

@@ -141,9 +141,9 @@ class LoadRun:
     def model(self) -> str:
         return self._load.job.model
 
-    def hear(self, message: InstallProgress) -> None:
+    def on_progress(self, message: InstallProgress) -> None:
         """Progress that the worker reports."""
-        self._load.tracker.hear(message)
+        self._load.tracker.on_progress(message)
 
     async def run(self) -> None:
         load = self._load
@@ -247,7 +247,7 @@ class LoadRun:
         load = self._load
         log.info("load.superseded", model=self.model, why=why)
         await self._cancel(keep=await self._needs_same_files())
-        await load.persist(lambda: load.claims.give_up(load.job, why))
+        await load.persist(lambda: load.claims.end(load.job, why))
 
     async def _leave(self) -> None:
         """Another frontend has the job, or it is gone. The work on the node is cancelled only when nobody continues or
@@ -293,12 +293,12 @@ async def read_model(load: LoadContext) -> StoredModel | None:
     try:
         model = await load.stores.models.read(job.model)
     except NotFound:
-        await load.persist(lambda: claims.give_up(job, "the model was deleted"))
+        await load.persist(lambda: claims.end(job, "the model was deleted"))
         return None
     revision = model.of_revision(job.revision)
     unneeded = job.replaces is not None and job.stop_first_node is None and model.pending is None
     if revision is None and unneeded:
-        await load.persist(lambda: claims.give_up(job, "the model was changed"))
+        await load.persist(lambda: claims.end(job, "the model was changed"))
     elif revision is None:
         newest = model.newest.revision if job.replaces is not None else model.revision
         await load.persist(lambda: claims.renew_revision(job, newest))
@@ -380,11 +380,11 @@ async def _postpone(load: LoadContext, fleet: FleetView, decision: Decision, out
     if job.target_node is not None and not (scheduling is not None and scheduling.spread_all):
         # Someone asked for this node and can choose another; a replica for every node is desired permanently.
         log.info("load.rejected", model=job.model, node=job.target_node, why=reason)
-        await load.persist(lambda: load.claims.give_up(job, reason))
+        await load.persist(lambda: load.claims.end(job, reason))
     elif until_ms is not None:
         cause = cause_of(decision.need.backoffs.values())
         log.warning("load.failed", model=job.model, error=cause, why=reason)
-        await load.persist(lambda: load.claims.rest(job, decision, cause, until_ms=until_ms))
+        await load.persist(lambda: load.claims.cool_down(job, decision, cause, until_ms=until_ms))
     else:
         await _wait(load, decision, reason)
 
@@ -522,7 +522,7 @@ async def _fetch(
         generation=replica.generation,
     )
     try:
-        data = await load.rpc.ask(node, MODEL_FETCH, encode(request))
+        data = await load.rpc.request(node, MODEL_FETCH, encode(request))
     except NoResponders:
         return ModelFetchReply(success=True)  # a LocalAI worker accepts files, and downloads none
     reply = decode(data, ModelFetchReply)
@@ -573,7 +573,7 @@ async def _send(
         raise LoadJobFailed(str(error)) from error
     if left is None:
         return reply
-    load.tracker.begin_second_leg()
+    load.tracker.begin_second_hop()
     return await _fetch(load, model, replica, node, left, plan.names)
 
 
@@ -613,7 +613,7 @@ async def start_replica(
         corral=_extras(build, engine, peers, files=_files_of(model), generation=replica.generation),
     )
     load.digest = resolved.digest if isinstance(resolved, ObservedBackend) else resolved.build.digest
-    reply = decode(await load.rpc.ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
+    reply = decode(await load.rpc.request(node, BACKEND_INSTALL, encode(request)), InstallReply)
     if not reply.success:
         await _check_not_deleted(load, backend, node)
         raise LoadJobFailed(f"{node.name} could not start {model.name}: {reply.error}")
@@ -699,7 +699,7 @@ async def _load_grpc(
 async def _check_address(address: str, node: Node) -> None:
     """Requests are sent there, with their prompts: it must not be this machine or an address that is no machine."""
     try:
-        await check_reach(address, told_from=node.registered_from, what="the address of the process")
+        await check_reach(address, source_address=node.registered_from, what="the address of the process")
     except (InvalidInput, Unavailable) as error:
         raise LoadJobFailed(f"{node.name} reported an address that cannot be its own: {error}") from error
 

@@ -104,7 +104,7 @@ class Reports:
 
         self._bus.on_reconnect(ask_again)
 
-    async def ask(self, node_id: NodeId | str) -> NodeReport:
+    async def request_report(self, node_id: NodeId | str) -> NodeReport:
         """Request a complete report, with tokens, and record it before this returns. A LocalAI worker is asked for
         what it can report.
 
@@ -215,7 +215,7 @@ class Reports:
         async def ask(node_id: NodeId) -> None:
             async with limit:
                 try:
-                    await self.ask(node_id)
+                    await self.request_report(node_id)
                 except CorralError as error:
                     log.info("report.not_answered", node=node_id, error=str(error))
 

@@ -96,7 +96,7 @@ class SmokeTest:
         if not tried:
             return
         change = tried[0]
-        model = f"trial-{operation_id}"
+        model = f"smoke-test-{operation_id}"
         request = InstallRequest(
             backend=change.process.backend,
             model_id=model,

@@ -71,7 +71,7 @@ class NameClaim:
     id: str
     key_hash: str | None
     """Of its own secret; None for a LocalAI worker."""
-    told_from: str
+    source_address: str
     """The address it registered from."""
     http_address: str
     made_at: int

@@ -71,7 +71,7 @@ class BackendsWiring:
             on_change=changed,
         )
         self.peers = BlobPeers(
-            nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=ids
+            nodes=stores.nodes, observed=stores.observed, request_report=reports.request_report, clock=clock, ids=ids
         )
         self.progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
         saving = Reconciler("progress", self.progress.reconcile, runtime, every_s=SAVE_EVERY_S, at_start=False)
@@ -115,7 +115,7 @@ class BackendsWiring:
             await announce("backends")
 
         reports.on_change(observed)
-        reports.listen(self.intents.hear)
+        reports.listen(self.intents.on_report)
         self.loops = {
             "progress": saving.run,
             "intents": self.intents.run,

@@ -113,7 +113,7 @@ class NodeStore:
                 if other is not None:
                     raise Conflict(f"that machine has since joined as {other['name']!r}")
             await revoke_bus_credentials(tx, node.id)
-            detail = {"name": node.name, "claim": claim.id, "address": claim.told_from}
+            detail = {"name": node.name, "claim": claim.id, "address": claim.source_address}
             await append_event(tx, actor=actor, action="node.replaced", subject=node.id, detail=detail)
             return replace(
                 node,
@@ -121,7 +121,7 @@ class NodeStore:
                 key_hash=claim.key_hash,
                 instance=None,
                 epoch=node.epoch + 1,
-                registered_from=claim.told_from or None,
+                registered_from=claim.source_address or None,
                 http_address=claim.http_address,
                 presence=next_presence(node.presence, PresenceEvent.RESTARTED),
                 presence_reason="replaced by another machine; not yet seen on the message bus",
@@ -141,7 +141,7 @@ class NodeStore:
     async def reject_claim(self, node_id: str, claim_id: str, *, actor: str) -> Node:
         async def change(tx: Tx, node: Node) -> Node:
             claim = _find_claim(node, claim_id)
-            detail = {"name": node.name, "claim": claim.id, "address": claim.told_from}
+            detail = {"name": node.name, "claim": claim.id, "address": claim.source_address}
             await append_event(tx, actor=actor, action="node.claim_rejected", subject=node.id, detail=detail)
             rejected = replace(claim, rejected_at=await store_now_ms(tx))
             return replace(node, claims=tuple(rejected if one.id == claim.id else one for one in node.claims))
@@ -237,7 +237,7 @@ def _find_claim(node: Node, claim_id: str) -> NameClaim:
 
 
 def _list_claims(node: Node) -> str:
-    claims = [f"{claim.id[:8]} from {claim.told_from or 'an unknown address'}" for claim in open_claims(node)]
+    claims = [f"{claim.id[:8]} from {claim.source_address or 'an unknown address'}" for claim in open_claims(node)]
     if not claims:
         return "no other machine claims the name"
     return (

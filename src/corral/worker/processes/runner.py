@@ -313,5 +313,5 @@ class ProcessRunner:
             self._log.exception("process.listener_failed")
 
     def _notify(self) -> None:
-        news, self._changed = self._changed, asyncio.Event()
-        news.set()
+        before, self._changed = self._changed, asyncio.Event()
+        before.set()
