@@ -93,7 +93,7 @@ class LoadServices:
     """All nodes share one models directory: no files are transferred."""
     stop_replicas: Callable[[list[Replica]], Awaitable[None]]
     """Stops their processes and returns when they have ended."""
-    hint: Callable[[], Awaitable[None]]
+    notify_changed: Callable[[], Awaitable[None]]
     """Notifies all frontends that routes changed."""
     clock: Clock
     ids: Ids

@@ -66,7 +66,7 @@ class Replication:
             stager=stager,
             shared_models=shared_models,
             stop_replicas=self.stops.stop,
-            hint=self.changed,
+            notify_changed=self.changed,
             clock=clock,
             ids=ids,
         )

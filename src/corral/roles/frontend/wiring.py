@@ -118,7 +118,9 @@ class FrontendRole:
         self._inflight = InFlight(info.id, run=ids.uuid())
         self._backends = self._wire_backends()
         self._open_operations = OpenOperations(stores.operations, self._backends.progress)
-        self._listing = FleetListing(self._backends.desired, self._backends.upgrades, stores.intents, stores.operations)
+        self._listing = FleetListing(
+            self._backends.policies, self._backends.upgrades, stores.intents, stores.operations
+        )
         self._feed = self._wire_feed()
         self._replication = self._wire_replication(token)
         self._drivers = DriversWiring(
