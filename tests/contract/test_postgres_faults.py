@@ -387,25 +387,32 @@ async def test_a_deadlock_is_resolved_by_trying_again(rig: Rig) -> None:
     assert tries == 3
 
 
-async def test_a_row_that_stays_locked_is_a_conflict_after_a_bounded_number_of_tries(rig: Rig) -> None:
-    rig.run_sql(f"ALTER DATABASE {rig.name} SET lock_timeout = '20ms'")
-    database, other = await rig.open(), await rig.open()
-    await write_thing(database, "a", 0)
+async def lock_thing(database: Database) -> tuple[asyncio.Event, "asyncio.Future[None]"]:
+    """Locks the row `a` until the event is set; the future ends with its transaction."""
     release, locked = asyncio.Event(), asyncio.Event()
-    tries = 0
 
     async def hold(tx: Tx) -> None:
         await tx.execute("SELECT 1 FROM things WHERE id = 'a' FOR UPDATE")
         locked.set()
         await release.wait()
 
+    holding = asyncio.ensure_future(database.write(hold))
+    await locked.wait()
+    return release, holding
+
+
+async def test_a_row_that_stays_locked_is_a_conflict_after_a_bounded_number_of_tries(rig: Rig) -> None:
+    rig.run_sql(f"ALTER DATABASE {rig.name} SET lock_timeout = '20ms'")
+    database, other = await rig.open(), await rig.open()
+    await write_thing(database, "a", 0)
+    release, holding = await lock_thing(other)
+    tries = 0
+
     async def body(tx: Tx) -> None:
         nonlocal tries
         tries += 1
         await tx.execute("UPDATE things SET n = n + 1 WHERE id = 'a'")
 
-    holding = asyncio.ensure_future(other.write(hold))
-    await locked.wait()
     with pytest.raises(StoreConflict, match="try again"):
         await asyncio.wait_for(database.write(body), 60)
     assert tries == CONFLICT_TRIES
@@ -419,13 +426,8 @@ async def test_a_lock_that_is_released_while_others_try_is_noticed_by_nobody(rig
     rig.run_sql(f"ALTER DATABASE {rig.name} SET lock_timeout = '20ms'")
     database, other = await rig.open(), await rig.open()
     await write_thing(database, "a", 0)
-    release, locked = asyncio.Event(), asyncio.Event()
+    release, holding = await lock_thing(other)
     tries = 0
-
-    async def hold(tx: Tx) -> None:
-        await tx.execute("SELECT 1 FROM things WHERE id = 'a' FOR UPDATE")
-        locked.set()
-        await release.wait()
 
     async def body(tx: Tx) -> None:
         nonlocal tries
@@ -435,8 +437,6 @@ async def test_a_lock_that_is_released_while_others_try_is_noticed_by_nobody(rig
             await holding
         await tx.execute("UPDATE things SET n = n + 1 WHERE id = 'a'")
 
-    holding = asyncio.ensure_future(other.write(hold))
-    await locked.wait()
     await asyncio.wait_for(database.write(body), 60)
     assert tries == 3
     assert await read_thing(database, "a") == 1

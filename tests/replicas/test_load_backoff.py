@@ -1,25 +1,17 @@
 """A machine that cannot load a model for a reason of its own, and others that can."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from harness.cluster import ADMIN_KEY, Cluster, ask
-from harness.databases import BOTH
 from harness.echo_cluster import add_echo_models, repair_echo_worker, start_echo_worker
 from harness.gated_files import GatedFiles
-from harness.nats import Nats
 from harness.programs import Admin, clean_environment, run_cli
 from harness.waiting import wait_until
 
 
-@pytest.fixture(params=BOTH)
-def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
-    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Cluster(tmp_path, nats, store)
-    yield running
-    running.stop()
+@pytest.fixture
+def cluster(cluster_without_engine: Cluster) -> Cluster:
+    return cluster_without_engine
 
 
 def cli(admin: Admin, *words: str) -> str:

@@ -97,7 +97,8 @@ async def test_what_failed_before_anything_was_stopped_stops_nothing(stores: Sto
     assert (await restore(stores, "llama-cpp")).jobs == ()
 
 
-async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_before(stores: Stores) -> None:
+async def stop_for_successor(stores: Stores) -> LoadJob:
+    """A replica has stopped, and the load that replaces it has its place."""
     served = await serve_on(stores, "a")
     [job] = await succeed(stores, served["a"])
     await reserve(stores, job, served["a"])
@@ -105,6 +106,11 @@ async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_
     assert old is not None
     await stores.replicas.request_stop([old.id], why="idle")
     await stores.replicas.stopped(old)
+    return job
+
+
+async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_before(stores: Stores) -> None:
+    job = await stop_for_successor(stores)
     await stores.load_claims.fail_here(job, "the engine is on fire", draw=1.0, stop=False)
     [again] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     assert again.stop_first_node == "a", "it is known that something was stopped for it"
@@ -116,13 +122,7 @@ async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_
 
 
 async def test_a_load_of_a_version_that_is_taken_back_is_begun_anew_at_once_by_whoever_is_there(stores: Stores) -> None:
-    served = await serve_on(stores, "a")
-    [job] = await succeed(stores, served["a"])
-    await reserve(stores, job, served["a"])
-    old = await stores.load_claims.stop_first(job, "its successor needs its memory")
-    assert old is not None
-    await stores.replicas.request_stop([old.id], why="idle")
-    await stores.replicas.stopped(old)
+    job = await stop_for_successor(stores)
     assert (await restore(stores, "llama-cpp")).jobs == (job.id,)
     with pytest.raises(Fenced):
         await stores.load_claims.renew(job, lease_s=LEASE_S)
@@ -147,13 +147,7 @@ async def test_of_several_replicas_one_is_stopped_after_the_other(stores: Stores
 
 async def stop_in_vain(stores: Stores, error: str) -> LoadJob:
     """A replica was stopped for a load that failed, and that is due again."""
-    served = await serve_on(stores, "a")
-    [job] = await succeed(stores, served["a"])
-    await reserve(stores, job, served["a"])
-    old = await stores.load_claims.stop_first(job, "its successor needs its memory")
-    assert old is not None
-    await stores.replicas.request_stop([old.id], why="idle")
-    await stores.replicas.stopped(old)
+    job = await stop_for_successor(stores)
     await stores.load_claims.fail(job, error, again_in_s=0.0, stop=False)
     return job
 

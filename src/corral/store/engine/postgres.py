@@ -10,7 +10,7 @@ import structlog
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.engine.database import CONFLICT_RETRIES, CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict
-from corral.store.engine.migrations import apply_migrations, read_migrations
+from corral.store.engine.migrations import migrate_schema
 from corral.system import Clock, Ids
 
 T = TypeVar("T")
@@ -256,10 +256,7 @@ class PostgresDatabase:
             # Looked up as in a statement: a function of that name in another schema is not ours.
             if await tx.fetch_one("SELECT 1 AS found WHERE to_regprocedure('now_ms()') IS NOT NULL") is None:
                 await tx.execute(_NOW_MS)
-            applied = await apply_migrations(tx, self, read_migrations(self.dialect))
-            if then is not None:
-                await then(tx)
-            return [migration.name for migration in applied]
+            return await migrate_schema(tx, self, then)
 
         applied = await self.write(body)
         if applied:

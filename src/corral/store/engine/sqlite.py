@@ -17,7 +17,7 @@ import structlog
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.engine.database import CONFLICT_RETRIES, CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict
-from corral.store.engine.migrations import apply_migrations, read_migrations
+from corral.store.engine.migrations import migrate_schema
 from corral.system import Clock, Ids
 from corral.system.secret_files import keep_to_owner
 
@@ -213,10 +213,7 @@ class SqliteDatabase:
 
     async def migrate(self, then: AfterMigration | None = None) -> None:
         async def body(tx: Any) -> list[str]:
-            applied = await apply_migrations(tx, self, read_migrations(self.dialect))
-            if then is not None:
-                await then(tx)
-            return [migration.name for migration in applied]
+            return await migrate_schema(tx, self, then)
 
         applied = await self.write(body)
         if applied:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.labels import check_operator_labels
-from corral.core.nodes.node import NameClaim, Node, NodeId
+from corral.core.nodes.node import NameClaim, Node, NodeId, with_new_process
 from corral.core.nodes.presence import PresenceEvent, next_presence
 from corral.core.sizes import parse_budget_bytes
 from corral.store.access.audit_events import append_event
@@ -116,7 +116,7 @@ class NodeStore:
             detail = {"name": node.name, "claim": claim.id, "address": claim.source_address}
             await append_event(tx, actor=actor, action="node.replaced", subject=node.id, detail=detail)
             return replace(
-                node,
+                with_new_process(node),
                 approved=True,
                 key_hash=claim.key_hash,
                 instance=None,
@@ -126,13 +126,6 @@ class NodeStore:
                 presence=next_presence(node.presence, PresenceEvent.RESTARTED),
                 presence_reason="replaced by another machine; not yet seen on the message bus",
                 presence_since=await store_now_ms(tx),
-                worker_draining=False,
-                conditions=(),
-                bus_answered=False,
-                bus_failures=0,
-                bus_no_responders=False,
-                conflict_message=None,
-                conflict_at=None,
                 claims=tuple(one for one in node.claims if one.id != claim.id),
             )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from corral.core.nodes.conditions import Condition
 from corral.core.nodes.names import looks_like
-from corral.core.nodes.node import NameClaim, Node, NodeClaim, NodeId, NodeUsage
+from corral.core.nodes.node import NameClaim, Node, NodeClaim, NodeId, NodeUsage, with_new_process
 from corral.core.nodes.presence import Presence, PresenceEvent, next_presence
 from corral.core.nodes.registration import (
     SEEN_EVERY_MS,
@@ -223,16 +223,7 @@ class RegistrationStore:
             **_reported(claim),
         )
         if new_process:
-            after = replace(
-                after,
-                worker_draining=False,
-                conditions=(),
-                bus_answered=False,
-                bus_failures=0,
-                bus_no_responders=False,
-                conflict_message=None,
-                conflict_at=None,
-            )
+            after = with_new_process(after)
             await revoke_bus_credentials(tx, node.id)
             detail = {"epoch": after.epoch, "address": after.http_address or after.address}
             await append_event(tx, actor=f"worker {claim.name}", action="node.returned", subject=node.id, detail=detail)

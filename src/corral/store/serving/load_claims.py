@@ -328,16 +328,8 @@ class LoadClaimStore:
         version that did not start."""
 
         async def body(tx: Tx) -> None:
-            is_canary = await _lock_pending(tx, job)
-            await lock_model(tx, job.model)
-            held = await _held(tx, job)
-            await _release_replica(tx, held, error, stop=stop)
-            await _clear_stop_first(tx, held)
-            model = await find_model(tx, job.model)
-            if model is None:
-                await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
-                return
-            if is_canary and await _fall_back(tx, held, model, error):
+            held = await _end_attempt(tx, job, error, stop=stop)
+            if held is None:
                 return
             await record_load_failure(tx, held, error[:MAX_ERROR_CHARS], draw=draw, digest=digest)
             await tx.execute(
@@ -376,13 +368,7 @@ class LoadClaimStore:
         """The load failed for a reason that does not depend on the node. If the model was deleted, the job is too."""
 
         async def body(tx: Tx) -> None:
-            is_canary = await _lock_pending(tx, job)
-            await lock_model(tx, job.model)
-            held = await _held(tx, job)
-            await _release_replica(tx, held, error, stop=stop)
-            await _clear_stop_first(tx, held)
-            model = await find_model(tx, job.model)
-            if is_canary and model is not None and await _fall_back(tx, held, model, error):
+            if await _end_attempt(tx, job, error, stop=stop) is None:
                 return
             await tx.execute(
                 "UPDATE load_jobs SET state = 'failed', last_error = $2, attempts = attempts + 1, owner = '',"
@@ -391,8 +377,6 @@ class LoadClaimStore:
                 error[:MAX_ERROR_CHARS],
                 int(again_in_s * 1000),
             )
-            if model is None:
-                await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
 
         await self._database.write(body)
 
@@ -469,6 +453,21 @@ async def _lock_pending(tx: Tx, job: LoadJob) -> bool:
     if is_canary:
         await lock_counter(tx, MODELS)
     return is_canary
+
+
+async def _end_attempt(tx: Tx, job: LoadJob, error: str, *, stop: bool) -> LoadJob | None:
+    """Release what a failed attempt has reserved. Return the job if its failure must still be recorded: not if the
+    model was deleted, which deletes the job, nor if the job continues with another revision."""
+    is_canary = await _lock_pending(tx, job)
+    await lock_model(tx, job.model)
+    held = await _held(tx, job)
+    await _release_replica(tx, held, error, stop=stop)
+    await _clear_stop_first(tx, held)
+    model = await find_model(tx, job.model)
+    if model is None:
+        await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
+        return None
+    return None if is_canary and await _fall_back(tx, held, model, error) else held
 
 
 async def _fall_back(tx: Tx, held: LoadJob, model: StoredModel, error: str) -> bool:
