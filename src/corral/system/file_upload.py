@@ -172,7 +172,7 @@ async def _connect(host: str, port: int) -> socket.socket:
         except OSError as error:
             connection.close()
             problem = error
-        except BaseException:
+        except BaseException:  # cancelled
             connection.close()
             raise
         else:

@@ -192,7 +192,7 @@ class ClientSlots:
         while True:
             try:
                 self.tick()
-            except Exception:
+            except Exception:  # a bug in one tick must not end the limits
                 log.exception("http.tick_crashed")
             await asyncio.sleep(TICK_EVERY_S)
 

@@ -278,7 +278,7 @@ class Installer:
                 if isinstance(error, DiskFault):
                     self._distrust(traces.pieces)
             raise
-        except BaseException:
+        except BaseException:  # cancelled: what was assembled is removed
             with _best_effort():
                 remove_tree(staged)
             raise
@@ -331,7 +331,7 @@ class Installer:
                         filler.meter.enter(Phase.EXTRACTING)
                     assemble([layer], staged, filler.cancel)
                     done.append(layer)
-            except BaseException:
+            except BaseException:  # the other parts stop before the error is raised
                 for future in futures:
                     future.cancel()
                 filler.cancel.cancel("another part of the artifact failed", keep_partials=True)

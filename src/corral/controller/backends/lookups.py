@@ -102,7 +102,7 @@ class Lookups:
         async def run() -> None:
             try:
                 await work
-            except Exception:
+            except Exception:  # a bug in one lookup must not end the others
                 log.exception("policy.lookup_crashed", backend=next(iter(keys))[0][0])
             finally:
                 self._requested.difference_update(keys)

@@ -80,7 +80,7 @@ class LoadRunner:
             await run.run()
         except CorralError as error:
             log.warning("load.interrupted", model=job.model, error=str(error))
-        except Exception:
+        except Exception:  # a bug in one load must not end the others
             log.exception("load.crashed", model=job.model)
         finally:
             if self._runs.get(job.id) is run:
@@ -222,7 +222,7 @@ class LoadCoordinator:
             raise
         except CorralError as error:
             settled = LoadOutcome(cause=str(error))
-        except Exception as error:
+        except Exception as error:  # those that wait get an answer, also after a bug
             log.exception("load.watch_crashed", model=model)
             settled = LoadOutcome(cause=f"internal error, see the log: {error!r}")
         finally:
@@ -244,7 +244,7 @@ class LoadCoordinator:
                 settled = None
             except CorralError:
                 raise
-            except Exception:
+            except Exception:  # one bug may be chance; repeated ones are raised
                 crashes += 1
                 if crashes == MAX_CRASHES:
                     raise

@@ -127,7 +127,7 @@ class LoadRun:
             await self._supersede(str(error))
         except CorralError as error:
             await self._fail(error)
-        except Exception as error:
+        except Exception as error:  # a bug must not keep the job leased
             log.exception("load.crashed", model=job.model)
             await self._fail(Unavailable(f"internal error, see the log: {error!r}"))
 

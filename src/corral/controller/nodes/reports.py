@@ -159,7 +159,7 @@ class Reports:
             waiter, self._next_batch = self._next_batch, None
             try:
                 done = await self._record(list(batch.values()))
-            except BaseException as error:
+            except BaseException as error:  # the reports are kept for the next batch, also when the frontend stops
                 for node, report in batch.items():
                     self._waiting.setdefault(node, report)
                 self._arrived.set()
@@ -199,7 +199,7 @@ class Reports:
         for listener in self._listeners:
             try:
                 await listener(report)
-            except Exception:
+            except Exception:  # a failing listener must not affect the others
                 log.exception("report.listener_crashed", node=report.node)
 
     # Asking

@@ -57,7 +57,7 @@ class EndpointRefresher:
             await self._refresh_node(node_id)
         except CorralError as error:  # the next run asks again
             log.warning("replicas.endpoints_not_refreshed", node=node_id, error=str(error))
-        except Exception:
+        except Exception:  # a bug for one node must not end the refresh of the others
             log.exception("replicas.endpoint_refresh_crashed", node=node_id)
         finally:
             self._asked.discard(node_id)

@@ -47,7 +47,7 @@ class SharedSnapshot:
         return await asyncio.shield(self._next)
 
     async def _read_soon(self) -> RolloutView:
-        await asyncio.sleep(self._last_s + READ_EVERY_S - self._clock.monotonic_s())
+        await asyncio.sleep(self._last_s + READ_EVERY_S - self._clock.monotonic_s())  # one read for all rollouts
         nodes, self._nodes, self._next = self._nodes, set(), None
         self._last_s = self._clock.monotonic_s()
         return await self._read(nodes)

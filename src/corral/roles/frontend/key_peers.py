@@ -39,6 +39,7 @@ class KeyPeers:
             if question.frontend == self._id:
                 return None
             drop(question.revoked)
+            # A frontend that has read the store answers first.
             later = asyncio.ensure_future(asyncio.sleep(KNOWS_NOTHING_AFTER_S))
             try:
                 keys = await read_keys()

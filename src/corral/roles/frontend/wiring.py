@@ -274,7 +274,7 @@ class FrontendRole:
             self._info.store_problem = str(error)
             raise
         self._info.store_problem = ""
-        await asyncio.sleep(REPORT_EVERY_S)
+        await asyncio.sleep(REPORT_EVERY_S)  # `keep_running` repeats it
 
     async def run(self, listener: Listener) -> None:
         settings = self._info.settings

@@ -72,7 +72,7 @@ async def _ask(answer: Awaitable[T]) -> T:
         return await answer
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # TimeoutError is an OSError
         raise
-    except Exception as error:
+    except Exception as error:  # asyncpg lets errors of its own internals through
         raise _DriverFailed(f"{type(error).__name__}: {error}") from error
 
 
@@ -171,7 +171,7 @@ class PostgresDatabase:
                 result = await body(_PostgresTx(connection))
                 committing = begin == _BEGIN_WRITE
                 ended = await _ask(connection.execute("COMMIT"))
-            except BaseException as error:
+            except BaseException as error:  # also when cancelled, the transaction ends
                 await self._abandon(connection, error)
                 raise
             finally:
@@ -218,7 +218,7 @@ class PostgresDatabase:
             raise TimeoutError(f"no connection became free within {self._acquire_within_s:g} s") from None
         try:
             await _ask(connection.execute(how))
-        except BaseException as error:
+        except BaseException as error:  # also when cancelled, the pool gets its connection back
             await self._abandon(connection, error)
             await self._give_back(connection)
             raise

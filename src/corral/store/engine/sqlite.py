@@ -155,7 +155,7 @@ class SqliteDatabase:
             self._reader.execute("BEGIN")
             try:
                 result = _run_to_end(body(_SqliteTx(self._reader)))
-            except BaseException:
+            except BaseException:  # also when cancelled, the transaction ends
                 _roll_back(self._reader)
                 raise
             self._reader.execute("COMMIT")
@@ -185,7 +185,7 @@ class SqliteDatabase:
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 result = _run_to_end(body(_SqliteTx(self._writer)))
-            except BaseException:
+            except BaseException:  # also when cancelled, the transaction ends
                 _roll_back(self._writer)
                 raise
             self._commit()
