@@ -132,11 +132,11 @@ async def test_a_mirror_ends_by_itself_and_what_is_ours_has_none() -> None:
     clock, ours = HeldClock(), set[str]()
     mirrors = RemoteStaging(clock, is_ours=ours.__contains__)
     message = BusMessage(SUBJECT, json.dumps({"model_id": MODEL, "done": False, "status": STATUS}).encode())
-    await mirrors.hear(message)
+    await mirrors.on_staging(message)
     clock.now_s = EXPIRES_S
     assert mirrors.find(MODEL) is not None
     clock.now_s += 1
     assert mirrors.find(MODEL) is None
     ours.add(MODEL)
-    await mirrors.hear(message)
+    await mirrors.on_staging(message)
     assert mirrors.find(MODEL) is None

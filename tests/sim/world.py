@@ -98,7 +98,7 @@ class Frontend:
             grpc=None,
             stager=None,
             shared_models=False,
-            request_report=self._reports.ask,
+            request_report=self._reports.request_report,
             notify_others=self._changed,
             pace=ScalingPace(),
             orphan_grace_s=20.0,

@@ -201,7 +201,7 @@ async def test_an_old_client_gets_a_stream_without_chunks(gateway: RunningGatewa
 async def test_a_connection_is_kept_after_a_stream_where_the_replica_keeps_it(
     gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream, "REST_S", 0.1)
+    monkeypatch.setattr(upstream, "HOLD_BACK_S", 0.1)
     keeps, closes = await replica("keeps"), await replica("closes")
 
     async def stream(answering: Answering) -> None:
