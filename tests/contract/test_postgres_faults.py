@@ -110,7 +110,7 @@ async def test_a_read_that_loses_its_connection_is_never_unknown(through: Databa
         await read_thing(through, "a")
 
 
-async def test_a_link_that_went_silent_is_given_up_within_the_bound(through: Database, proxy: Proxy) -> None:
+async def test_a_link_that_went_silent_is_abandoned_within_the_bound(through: Database, proxy: Proxy) -> None:
     await write_thing(through, "a", 1)
     proxy.swallow()
     with promised("to give it up", within_s=6), pytest.raises(Unavailable):
@@ -576,7 +576,7 @@ async def test_a_frontend_frozen_inside_a_transaction_cannot_keep_its_locks(rig:
     assert await database.read(body) == "5s"
 
 
-async def test_a_transaction_the_server_gave_up_on_is_definitely_not_done(rig: Rig) -> None:
+async def test_a_transaction_the_server_aborted_is_definitely_not_done(rig: Rig) -> None:
     database = await rig.open(connections=1)
 
     async def body(tx: Tx) -> None:

@@ -350,7 +350,7 @@ def test_runs_durations_and_lag_are_measured() -> None:
     virtually(test)
 
 
-def test_the_leader_and_those_that_stand_by_are_shown() -> None:
+def test_the_leader_and_the_standbys_are_shown() -> None:
     async def test() -> None:
         first, second = await two_frontends()
         leader = 'corral_reconcile_leader{reconciler="test"}'

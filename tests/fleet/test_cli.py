@@ -175,7 +175,7 @@ def check_history(shell: Shell) -> None:
     assert shell.json("ops", "history")["operations"] == []
 
 
-def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: Cluster, tmp_path: Path) -> None:
+def test_what_came_from_a_directory_is_shown_as_not_checked(fleet: Cluster, tmp_path: Path) -> None:
     source = write_localai_backend(tmp_path / "mine")
     _, shell = start(fleet, "one")
     shell.run("backends", "install", "mine", "--uri", str(source))
@@ -232,7 +232,7 @@ def test_what_makes_no_sense_is_refused_before_anybody_is_asked(
     assert words in capsys.readouterr().err
 
 
-def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: Cluster) -> None:
+def test_a_node_that_is_offline_does_not_keep_anybody_waiting(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     admin, shell = start(fleet, "here", "away")
     fleet.workers["away"].kill()
@@ -265,7 +265,7 @@ def test_a_drained_machine_keeps_nobody_waiting_and_says_what_it_waits_for(fleet
     assert "resting: done" in shell.run("ops", "watch", open_one["jobID"])
 
 
-def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: Cluster) -> None:
+def test_a_failure_is_shown_with_its_reason_and_by_the_exit_code(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     admin, shell = start(fleet, "good")
     fleet.start_worker("bad", "--trusted-hosts", "192.0.2.1")

@@ -19,7 +19,7 @@ def cli(admin: Admin, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rests(cluster: Cluster) -> None:
+def test_whoever_waits_is_served_by_another_node_and_the_one_that_failed_cools_down(cluster: Cluster) -> None:
     admin = cluster.start_frontend()
     start_echo_worker(cluster, "good")
     add_echo_models(admin, "first", "horse")
@@ -84,7 +84,7 @@ def test_a_machine_that_joins_takes_what_the_others_failed(cluster: Cluster) -> 
     wait_until(lambda: ask(admin, "horse").status == 200, what="a machine that has not failed it serves it")
 
 
-def test_the_listing_says_why_fewer_run_than_are_wanted(cluster: Cluster) -> None:
+def test_the_listing_shows_why_fewer_run_than_are_desired(cluster: Cluster) -> None:
     admin = cluster.start_frontend()
     start_echo_worker(cluster, "good")
     add_echo_models(admin, "horse")

@@ -71,7 +71,7 @@ def without_moments(seen: list[tuple[str, str, str]]) -> list[tuple[str, str, st
     return [told for told in seen if told[0] != "pending"]
 
 
-def test_every_step_of_a_load_is_told_while_it_lasts(cluster: Cluster) -> None:
+def test_every_step_of_a_load_is_shown_while_it_lasts(cluster: Cluster) -> None:
     start, loaded = cluster.gates / "start", cluster.gates / "loaded"
     web = GatedFiles({"weights": b"the weights" * 100, "echo.tar": backend_archive(start)})
     gallery = cluster.directory / "gallery.yaml"

@@ -219,7 +219,7 @@ async def test_who_sends_a_byte_now_and_then_is_let_go_too() -> None:
         assert status(await answer_to_a_byte_now_and_then(served.port, GET)) == 408
 
 
-async def test_who_sends_a_byte_now_and_then_to_the_lane_is_let_go_too() -> None:
+async def test_who_sends_a_byte_now_and_then_to_the_gateway_is_closed_too() -> None:
     async with running_gateway(http=PATIENT) as gateway:
         assert status(await answer_to_a_byte_now_and_then(gateway.port, b"GET /v1/models HTTP/1.1\r\n")) == 408
 
@@ -372,7 +372,7 @@ async def test_beyond_the_limit_of_all_nobody_goes_who_showed_a_good_credential(
         assert status(await everything(served.port, GET + b"Connection: close\r\n\r\n", address="127.0.0.3")) == 200
 
 
-async def test_with_every_place_at_work_a_newcomer_is_told_to_come_again() -> None:
+async def test_with_every_slot_busy_a_new_client_is_told_to_retry_later() -> None:
     limits = replace(LONG, connections=3)
     async with serving(limits) as served:
         start = b"POST /read HTTP/1.1\r\nAuthorization: good\r\nContent-Length: 10\r\n\r\n"

@@ -125,7 +125,11 @@ async def controlling(
         health=stores.health,
         replicas=replicas or SmokeTest(bus),
         peers=BlobPeers(
-            nodes=stores.nodes, observed=stores.observed, request_report=reports.request_report, clock=clock, ids=SystemIds()
+            nodes=stores.nodes,
+            observed=stores.observed,
+            request_report=reports.request_report,
+            clock=clock,
+            ids=SystemIds(),
         ),
         limits=limits,
         ids=SystemIds(),

@@ -275,7 +275,7 @@ async def upgrading(
         yield (await stores.admission.admit(admission(Verb.UPGRADE, node))).id, worker
 
 
-async def test_a_store_that_does_not_answer_during_the_switch_rolls_nothing_back(
+async def test_a_store_that_does_not_answer_during_the_rollout_rolls_nothing_back(
     stores: Stores, connect: Connect
 ) -> None:
     switch = Switch(Unavailable("the store does not answer"), Unavailable("the store does not answer"), None)
@@ -299,7 +299,7 @@ async def test_an_upgrade_past_its_time_out_to_a_version_that_does_not_start_fai
     assert "echo" not in worker.applied, "what was taken back was not carried out"
 
 
-async def test_an_upgrade_past_its_time_out_is_switched_before_it_is_done(stores: Stores, connect: Connect) -> None:
+async def test_an_upgrade_past_its_time_out_is_rolled_out_before_it_is_done(stores: Stores, connect: Connect) -> None:
     switch = Switch(None)
     limits = AttemptLimits(install_s=0.5, upgrade_s=0.5, retry=RetryLimits(attempts=3, base_s=60, cap_s=60))
     async with upgrading(stores, connect, switch, limits, delay_s=1.0) as (job, _):
@@ -508,7 +508,7 @@ async def test_a_cancelled_rollout_whose_worker_cannot_roll_back_states_what_is_
     assert "that version is gone" in only(ended).error
 
 
-async def test_a_switch_that_cannot_be_made_fails_with_its_cause_and_rolls_nothing_back(
+async def test_a_rollout_that_cannot_be_made_fails_with_its_cause_and_rolls_nothing_back(
     stores: Stores, connect: Connect
 ) -> None:
     switch = Switch(RolloutStalled("replicas still run from the old version after 900 s: there is no room"))

@@ -105,7 +105,7 @@ async def test_a_backend_told_twice_stops_no_report(stores: Stores, connect: Con
         assert await names(stores) == ["a", "b"]
 
 
-async def test_a_frontend_that_starts_anew_does_not_go_back(stores: Stores, connect: Connect) -> None:
+async def test_a_frontend_that_restarts_does_not_go_back(stores: Stores, connect: Connect) -> None:
     bus, node = await connect("fe"), await connect("node")
     async with taking_in(stores, bus) as (_, heard):
         await node.publish(node_subject(NODE, REPORT), encode(report(5, "a")))
@@ -131,7 +131,7 @@ async def test_a_node_that_is_asked_answers_with_its_tokens_and_they_are_not_sto
         assert await names(stores) == ["a"], "it is written when ask returns"
 
 
-async def test_a_localai_worker_is_asked_what_it_can_tell(stores: Stores, connect: Connect) -> None:
+async def test_a_localai_worker_is_asked_for_what_it_can_report(stores: Stores, connect: Connect) -> None:
     bus, node = await connect("fe"), await connect("node")
 
     async def listed(_: object) -> bytes:

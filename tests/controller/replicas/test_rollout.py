@@ -114,7 +114,7 @@ async def are_forgotten(stores: Stores) -> bool | None:
     return not await stores.load_jobs.read_all() or None
 
 
-async def test_a_load_that_fails_with_the_version_before_says_nothing_of_this_one(stores: Stores) -> None:
+async def test_a_load_that_fails_with_the_previous_version_proves_nothing_against_this_one(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica = await serve(stores)
     under_way = await begin(stores, replica)
@@ -131,7 +131,7 @@ async def test_a_load_that_fails_with_the_version_before_says_nothing_of_this_on
     assert str(switched) == "it does not start on a", "of its own node, as others tell of theirs"
 
 
-async def test_a_switch_is_not_over_while_the_old_version_still_answers(stores: Stores) -> None:
+async def test_a_rollout_is_not_over_while_the_old_version_still_answers(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica, words = await serve(stores), Words()
     under_way = await begin(stores, replica)
@@ -147,7 +147,7 @@ async def test_a_switch_is_not_over_while_the_old_version_still_answers(stores: 
     await asyncio.wait_for(switching, 10)
 
 
-async def test_a_switch_that_stopped_the_old_version_first_waits_for_the_new_one(stores: Stores) -> None:
+async def test_a_rollout_that_stopped_the_old_version_first_waits_for_the_new_one(stores: Stores) -> None:
     """Also where another frontend began it: the worker shows no old process any more, and nothing serves yet."""
     served, words = await serve_on(stores, "a"), Words()
     [job] = await succeed(stores, served["a"])
@@ -181,7 +181,7 @@ async def test_what_was_stopped_for_a_version_that_does_not_start_is_started_aga
     assert not (await restore(switcher)).was_stopped
 
 
-async def test_a_load_that_was_there_before_the_switch_and_stops_the_old_version_for_a_broken_one_fails_the_switch(
+async def test_a_load_that_was_there_before_the_rollout_and_stops_the_old_version_for_a_broken_one_fails_the_rollout(
     stores: Stores,
 ) -> None:
     served, words = await serve_on(stores, "a"), Words()
@@ -198,7 +198,7 @@ async def test_a_load_that_was_there_before_the_switch_and_stops_the_old_version
     assert (left.id, left.stop_first_node) == (job.id, "a"), "what brings the old one back is still there"
 
 
-async def test_a_switch_is_not_over_when_the_load_for_which_the_old_version_was_stopped_was_given_up(
+async def test_a_rollout_is_not_over_when_the_load_for_which_the_old_version_was_stopped_has_ended(
     stores: Stores,
 ) -> None:
     served, words = await serve_on(stores, "a"), Words()
@@ -217,7 +217,7 @@ async def test_a_switch_is_not_over_when_the_load_for_which_the_old_version_was_
     await asyncio.wait_for(switching, 10)
 
 
-async def test_a_switch_ends_when_the_model_that_was_stopped_for_it_is_unloaded(stores: Stores) -> None:
+async def test_a_rollout_ends_when_the_model_that_was_stopped_for_it_is_unloaded(stores: Stores) -> None:
     served, words = await serve_on(stores, "a"), Words()
     [job] = await succeed(stores, served["a"])
     await stop_old(stores, job, served["a"])
@@ -240,7 +240,7 @@ async def test_what_another_backend_stopped_on_the_node_is_not_this_switchs(stor
     assert not left.active, "it is its own operation's to be tried again"
 
 
-async def test_a_load_that_fails_for_another_reason_says_nothing_of_the_version(stores: Stores) -> None:
+async def test_a_load_that_fails_for_another_reason_proves_nothing_against_the_version(stores: Stores) -> None:
     served, words = await serve_on(stores, "a"), Words()
     switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
@@ -258,7 +258,7 @@ async def test_a_load_that_fails_for_another_reason_says_nothing_of_the_version(
     switching.cancel()
 
 
-async def test_a_failed_start_of_the_version_before_says_nothing_of_this_one(stores: Stores) -> None:
+async def test_a_failed_start_of_the_previous_version_proves_nothing_against_this_one(stores: Stores) -> None:
     """The fix for what does not start has to get its turn."""
     served, words = await serve_on(stores, "a"), Words()
     [job] = await succeed(stores, served["a"])
@@ -277,7 +277,7 @@ async def test_a_failed_start_of_the_version_before_says_nothing_of_this_one(sto
     await asyncio.wait_for(switching, 10)
 
 
-async def test_what_was_stopped_first_is_known_to_another_frontend_though_its_load_was_given_up(
+async def test_what_was_stopped_first_is_known_to_another_frontend_though_its_load_has_ended(
     stores: Stores,
 ) -> None:
     served, words = await serve_on(stores, "a"), Words()
@@ -308,7 +308,7 @@ async def test_what_was_stopped_first_is_known_to_another_frontend_though_its_lo
     assert not (await restore(switcher)).was_stopped
 
 
-async def test_a_version_that_is_taken_back_ends_the_loads_that_were_to_replace_what_serves(stores: Stores) -> None:
+async def test_a_version_that_is_reverted_ends_the_loads_that_were_to_replace_what_serves(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica = await serve(stores)
     under_way = await begin(stores, replica)
@@ -322,7 +322,7 @@ async def test_a_version_that_is_taken_back_ends_the_loads_that_were_to_replace_
         await stores.load_claims.finish(under_way, loaded(process_key="tiny#1", backend_digest="sha256:2"))
 
 
-async def test_a_load_for_which_the_old_version_is_being_stopped_goes_on_when_the_new_one_is_taken_back(
+async def test_a_load_for_which_the_old_version_is_being_stopped_continues_when_the_new_one_is_reverted(
     stores: Stores,
 ) -> None:
     """With the version that is current by then: something has to serve again."""
@@ -339,7 +339,7 @@ async def test_a_load_for_which_the_old_version_is_being_stopped_goes_on_when_th
 
 
 @pytest.mark.parametrize("why", ["failed", "waits"])
-async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
+async def test_a_stalled_rollout_ends_with_what_stands_in_its_way(
     stores: Stores, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.5)
@@ -356,7 +356,9 @@ async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
         await asyncio.wait_for(switching, 20)
 
 
-async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rollout_that_waits_for_its_turn_has_not_failed(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of many replicas one is stopped after the other."""
     monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
     served, words = await serve_on(stores, "a"), Words()
@@ -369,7 +371,9 @@ async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores, m
         await asyncio.wait_for(switching, 20)
 
 
-async def test_a_switch_whose_load_is_under_way_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rollout_whose_load_is_in_progress_has_not_failed(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica = await serve(stores)
@@ -391,7 +395,7 @@ async def test_a_phase_that_lasts_is_told_again(stores: Stores, monkeypatch: pyt
     switching.cancel()
 
 
-async def test_a_thousand_switches_cost_no_more_reads_than_one() -> None:
+async def test_a_thousand_rollouts_cost_no_more_reads_than_one() -> None:
     reads: list[int] = []
 
     async def read(nodes: Collection[str]) -> RolloutView:

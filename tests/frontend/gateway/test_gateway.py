@@ -343,7 +343,7 @@ async def test_the_table_follows_its_source_within_a_second(gateway: RunningGate
                 await gateway.gateway.table.wait_for_change()
 
 
-async def test_nodes_are_named_when_asked_for(replica: Start) -> None:
+async def test_nodes_are_named_when_requested(replica: Start) -> None:
     one = await replica("one")
     async with running_gateway(limits=GatewayLimits(show_node=True)) as gateway:
         gateway.serve("m", one)

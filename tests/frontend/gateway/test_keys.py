@@ -93,7 +93,7 @@ async def test_without_keys_only_this_machines_own_pages_and_programs_are_served
             assert await ask is not None
 
 
-def test_keys_stay_good_while_the_store_is_away_for_ten_minutes_and_not_for_ever() -> None:
+def test_keys_stay_valid_while_the_store_is_unavailable_for_ten_minutes_and_not_for_ever() -> None:
     """F-14: what is loaded serves on."""
     assert run_virtually(1, keys_through_an_outage()) == (True, False)
 
@@ -213,7 +213,7 @@ async def the_store_is_away_for_all() -> tuple[bool, bool]:
     return good, keys.find(HEADER) is not None
 
 
-def test_several_frontends_serve_on_while_the_store_is_away_for_all_of_them() -> None:
+def test_several_frontends_serve_on_while_the_store_is_unavailable_for_all_of_them() -> None:
     assert run_virtually(1, the_store_is_away_for_all()) == (True, False)
 
 

@@ -20,7 +20,7 @@ FULL = {
 }
 
 
-async def test_each_beat_of_a_batch_has_its_own_outcome(stores: Stores, rig: Rig) -> None:
+async def test_each_heartbeat_of_a_batch_has_its_own_outcome(stores: Stores, rig: Rig) -> None:
     second = Machine(name="worker-2", secret="second")
     one, two = await join(stores, M), await join(stores, second)
     await rig.advance(10)
@@ -56,7 +56,7 @@ async def test_absent_values_keep_the_known_ones_and_zero_is_a_value(stores: Sto
     assert (zero.available_disk, zero.available_vram, zero.available_ram) == (0, 0, 3)
 
 
-async def test_a_beat_is_timed_by_the_stores_clock_and_changes_no_status(stores: Stores, rig: Rig) -> None:
+async def test_a_heartbeat_is_timed_by_the_stores_clock_and_changes_no_status(stores: Stores, rig: Rig) -> None:
     node = await join(stores, M)
     await rig.advance(3600)
     await beat(stores, M, node)
@@ -124,7 +124,7 @@ async def test_a_removed_node_is_unknown(stores: Stores) -> None:
     assert (await beat(stores, M, node)).node is None
 
 
-async def test_no_beats_are_no_trouble(stores: Stores) -> None:
+async def test_an_empty_batch_of_heartbeats_is_accepted(stores: Stores) -> None:
     assert await stores.registration.beat([]) == []
 
 
@@ -139,7 +139,7 @@ async def test_a_large_batch_is_one_transaction(stores: Stores) -> None:
 FULL_DISK = Condition(kind=ConditionKind.DISK_PRESSURE, reason="its disk has 1 MiB free", remedy="Free some.")
 
 
-async def test_a_condition_makes_a_node_unhealthy_until_a_beat_comes_without_it(stores: Stores) -> None:
+async def test_a_condition_makes_a_node_unhealthy_until_a_heartbeat_comes_without_it(stores: Stores) -> None:
     node = await join(stores, M)
     before = len(await actions(stores, node.id))
     await stores.registration.beat([M.beat(node, (FULL_DISK,))])

@@ -37,7 +37,7 @@ async def test_a_load_that_failed_on_one_node_is_due_at_once_for_another(stores:
     assert set(await stores.load_backoff.read("tiny", job.revision)) == {first}, "who did it has no setback"
 
 
-async def test_a_load_that_all_failed_is_answered_with_the_cause_until_the_first_has_rested(
+async def test_a_load_that_failed_everywhere_is_answered_with_the_cause_until_the_first_node_has_cooled_down(
     stores: Stores, rig: Rig
 ) -> None:
     await add_nodes(stores, make_node("a"))

@@ -23,7 +23,7 @@ async def served(stores: Stores) -> list[str]:
     return [replica.revision for replica in routes["tiny"].replicas]
 
 
-async def begin_trial(stores: Stores, replaced: Replica) -> LoadJob:
+async def begin_canary(stores: Stores, replaced: Replica) -> LoadJob:
     pending = (await stores.models.read("tiny")).pending
     assert pending is not None
     add = Add(why="it was edited", replaces=replaced.id, canary=True)
@@ -54,7 +54,7 @@ async def test_the_first_replica_that_is_ready_makes_it_the_current_one(stores: 
     before = await serve(stores)
     pending = (await stores.models.save(NEW, "bob")).pending
     assert pending is not None
-    job = await begin_trial(stores, before)
+    job = await begin_canary(stores, before)
     await place_beside(stores, job, before)
     assert await served(stores) == [before.revision], "a load under way changes nothing"
     versions = await stores.models.read_version(), await stores.replicas.read_version()
@@ -72,7 +72,7 @@ async def test_one_that_cannot_be_loaded_stays_pending_with_the_reason(stores: S
     await add_nodes(stores, make_node("a"))
     before = await serve(stores)
     await stores.models.save(NEW, "bob")
-    job = await begin_trial(stores, before)
+    job = await begin_canary(stores, before)
     await place_beside(stores, job, before)
     await stores.load_claims.fail(job, "a could not start tiny: no such file", again_in_s=60, stop=False)
     model = await stores.models.read("tiny")
@@ -102,7 +102,7 @@ async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(
         await reserve(stores, job, Need(model="tiny", variant_problems={before.node_id: "not here"}))
         await stores.load_claims.finish(job, loaded())
     await stores.models.save(NEW, "bob")
-    job = await begin_trial(stores, before)
+    job = await begin_canary(stores, before)
     await stores.replicas.request_stop([before.id], why="it makes room")
     await stores.replicas.stopped(before)
     await reserve(stores, job)
@@ -161,7 +161,7 @@ async def test_going_back_discards_the_pending_one(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     before = await serve(stores)
     await stores.models.save(NEW, "bob")
-    job = await begin_trial(stores, before)
+    job = await begin_canary(stores, before)
     await place_beside(stores, job, before)
     saved = await stores.models.save(TINY, "bob")
     assert (saved.revision, saved.pending) == (before.revision, None)
@@ -174,7 +174,7 @@ async def test_of_two_edits_in_a_row_only_the_newest_takes_over(stores: Stores) 
     await add_nodes(stores, make_node("a"))
     before = await serve(stores)
     await stores.models.save(NEW, "bob")
-    job = await begin_trial(stores, before)
+    job = await begin_canary(stores, before)
     await place_beside(stores, job, before)
     newest = await stores.models.save(TINY + "threads: 3\n", "bob")
     with pytest.raises(Conflict, match="changed while it was loading"):
@@ -237,7 +237,7 @@ async def test_an_edit_and_the_load_it_overtakes_do_not_block_each_other(stores:
     before = await serve(stores)
     for number in range(10):
         await stores.models.save(f"{TINY}threads: {number + 2}\n", "bob")
-        job = await begin_trial(stores, before)
+        job = await begin_canary(stores, before)
         await place_beside(stores, job, before)
         finished, _saved = await asyncio.gather(
             stores.load_claims.finish(job, loaded(process_key="tiny#1")),

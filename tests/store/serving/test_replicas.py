@@ -440,7 +440,7 @@ async def make_crowded(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica
     return job, need, await decide(stores, need), idle
 
 
-async def test_who_makes_room_is_written_down_and_gets_no_more_requests(stores: Stores) -> None:
+async def test_an_evicted_replica_is_recorded_and_gets_no_more_requests(stores: Stores) -> None:
     job, need, decision, idle = await make_crowded(stores)
     [ending] = await stores.load_claims.evict(job, need, decision, nobody)
     assert (ending.id, ending.state) == (idle.id, ReplicaState.STOPPING)
@@ -451,7 +451,7 @@ async def test_who_makes_room_is_written_down_and_gets_no_more_requests(stores: 
 
 
 @pytest.mark.parametrize("reason", ["busy", "minimum", "pinned"])
-async def test_nobody_makes_room_who_is_needed_by_now(stores: Stores, reason: str) -> None:
+async def test_a_replica_that_is_needed_by_now_is_not_evicted(stores: Stores, reason: str) -> None:
     """INV-26. What was idle when the decision was made may not be when it is carried out."""
     job, need, decision, _ = await make_crowded(stores)
     if reason == "minimum":
@@ -469,7 +469,7 @@ async def test_nobody_makes_room_who_is_needed_by_now(stores: Stores, reason: st
     assert await routed(stores) == ["a"]
 
 
-async def test_a_replica_that_is_away_is_no_spare_one(stores: Stores) -> None:
+async def test_a_replica_that_is_offline_is_no_spare_one(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"), make_node("b", presence=Presence.SUSPECT))
     await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
     here = await serve(stores)
@@ -603,7 +603,7 @@ async def settled(stores: Stores) -> Replica:
     return replica
 
 
-async def test_routes_follow_what_the_node_tells_of_the_process(stores: Stores) -> None:
+async def test_routes_follow_what_the_node_reports_of_the_process(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", key_hash="k"))
     replica = await settled(stores)
     assert (await stores.observed.record([told("ready")])).routes

@@ -109,7 +109,9 @@ async def stop_for_successor(stores: Stores) -> LoadJob:
     return job
 
 
-async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_before(stores: Stores) -> None:
+async def test_a_replica_stopped_for_a_failed_load_is_loaded_again_at_once_with_the_previous_version(
+    stores: Stores,
+) -> None:
     job = await stop_for_successor(stores)
     await stores.load_claims.fail_here(job, "the engine is on fire", draw=1.0, stop=False)
     [again] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
@@ -121,7 +123,7 @@ async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_
     assert [one.id for one in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)] == [job.id]
 
 
-async def test_a_load_of_a_version_that_is_taken_back_is_begun_anew_at_once_by_whoever_is_there(stores: Stores) -> None:
+async def test_a_load_of_a_version_that_is_reverted_restarts_at_once_on_any_frontend(stores: Stores) -> None:
     job = await stop_for_successor(stores)
     assert (await restore(stores, "llama-cpp")).jobs == (job.id,)
     with pytest.raises(Fenced):

@@ -265,7 +265,9 @@ async def test_a_delete_stops_what_uses_the_backend_and_is_done_when_there_is_no
         assert (again["success"], again["reports_stopped_processes"]) == (True, True)
 
 
-async def test_a_delete_that_is_carried_out_is_told_to_whoever_cancels_it(worker: SingleWorker, tmp_path: Path) -> None:
+async def test_a_delete_that_is_carried_out_is_reported_to_whoever_cancels_it(
+    worker: SingleWorker, tmp_path: Path
+) -> None:
     """Its process hangs, and has to be killed first: until then the delete is under way."""
     source = write_localai_backend(tmp_path / "source")
     async with worker.frontend() as frontend:

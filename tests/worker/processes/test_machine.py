@@ -98,7 +98,7 @@ def test_a_port_is_free_unless_somebody_listens_on_any_address() -> None:
     assert can_bind(port)
 
 
-def test_ports_are_unique_and_come_back_only_after_their_rest() -> None:
+def test_ports_are_unique_and_come_back_only_after_their_quarantine() -> None:
     first = take_ports(3)
     ports = Ports(read_port_pool(PortSpan(first, first + 2)), SystemClock())
     taken = {key: ports.take(key) for key in "abc"}
