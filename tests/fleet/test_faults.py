@@ -109,7 +109,7 @@ def test_a_store_that_restarts_during_the_rollout_on_five_nodes_rolls_nothing_ba
     wait_until(lambda: smoke_tests() > 0, what="a new version is being started", within_s=60)
     postgres.stop(signal.SIGINT)
     try:
-        wait_until(lambda: smoke_tests() == 0, what="whoever switched wants to go on", within_s=60)
+        wait_until(lambda: smoke_tests() == 0, what="the rollout of every node waits for the store", within_s=60)
     finally:
         postgres.start()
     fleet.wait_for_operation(job, within_s=120)

@@ -30,7 +30,7 @@ async def install(frontend: Commander, source: Path) -> list[ReplicaChange]:
 
 async def try_start(frontend: Commander, changes: list[ReplicaChange]) -> None:
     digest = changes[0].digest
-    await SmokeTest(frontend.bus).switch(NodeId(NODE), changes, backend="demo", digest=digest, operation_id="o")
+    await SmokeTest(frontend.bus).roll_out(NodeId(NODE), changes, backend="demo", digest=digest, operation_id="o")
 
 
 async def test_a_smoke_test_that_another_frontend_stops_proves_nothing_against_the_version(

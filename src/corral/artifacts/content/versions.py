@@ -164,7 +164,7 @@ class VersionStore:
                 os.fsync(file.fileno())
             staged.replace(path / METADATA)
 
-    def switch(self, name: str, digest: Digest) -> InstalledVersion:
+    def make_current(self, name: str, digest: Digest) -> InstalledVersion:
         """Points `current` at an installed version. Readers see either the old version or the new one."""
         path = self.path(name, digest)
         if self.find(name, digest) is None:
@@ -192,7 +192,7 @@ class VersionStore:
         if backend is None or backend.current is None:
             raise NotInstalled(f"Backend {name} is not installed here.")
         if to is not None:
-            return self.switch(name, to)
+            return self.make_current(name, to)
         installed_at = backend.current.metadata.installed_at
         earlier = [
             version
@@ -201,7 +201,7 @@ class VersionStore:
         ]
         if not earlier:
             raise NotInstalled(f"Backend {name} has no earlier version here to roll back to.")
-        return self.switch(name, Digest(earlier[0].digest))
+        return self.make_current(name, Digest(earlier[0].digest))
 
     def remove(self, name: str, running: Callable[[Path], bool]) -> None:
         path = self._root / directory_name(name)

@@ -185,19 +185,19 @@ class Installer:
             self._doubt(resolved, present, cancel)
             present = None
         if present is None:
-            version = self._switch_to_new(self._build(request, uri, resolved, cancel, meter, started_s))
+            version = self._make_current(self._build(request, uri, resolved, cancel, meter, started_s))
         else:
             self._describe_again(request, uri, resolved, present)
-            version = self.versions.switch(request.build.name, digest)
+            version = self.versions.make_current(request.build.name, digest)
         if not self.settings.keep_blobs:
             self._drop_blobs(resolved)
         meter.finish()
         log.info("artifact.installed", backend=request.build.name, digest=digest, source=resolved.source)
         return version
 
-    def _switch_to_new(self, built: InstalledVersion) -> InstalledVersion:
+    def _make_current(self, built: InstalledVersion) -> InstalledVersion:
         try:
-            return self.versions.switch(built.name, Digest(built.digest))
+            return self.versions.make_current(built.name, Digest(built.digest))
         except (DiskFull, DiskFault):
             with _best_effort():
                 self.versions.remove_version(built)

@@ -206,7 +206,7 @@ class Attempts:
         if found is None or not found.digest:
             return None
         changes = plan_replicas(processes, backend=found.name, digest=found.digest)
-        rolling_out = self._replicas.switch(
+        rolling_out = self._replicas.roll_out(
             intent.node_id, changes, backend=found.name, digest=found.digest, operation_id=intent.operation_id
         )
         try:

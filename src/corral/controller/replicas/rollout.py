@@ -75,7 +75,7 @@ class ReplicaRollout:
         self._clock, self._ids = clock, ids
         self._shared = SharedSnapshot(stores.rollouts.read, clock)
 
-    async def switch(
+    async def roll_out(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
         """Returns when every replica has a successor that serves, and no process of the old version runs. Raises
@@ -85,7 +85,7 @@ class ReplicaRollout:
         ours = {replica.process_key for replica in view.replicas[node_id]}
         of_others = [change for change in changes if change.process.process_key not in ours]
         if of_others:
-            await self._others.switch(node_id, of_others, backend=backend, digest=digest, operation_id=operation_id)
+            await self._others.roll_out(node_id, of_others, backend=backend, digest=digest, operation_id=operation_id)
         keys = frozenset(change.process.process_key for change in changes)
         waiting = _NodeRollout(self._stores, self._shared, self._notify, node_id, keys, backend=backend, digest=digest)
         await waiting.begin()
