@@ -99,7 +99,7 @@ async def register(stores: Stores, machine: Machine, **options: Any) -> Node:
 
 
 async def beat(stores: Stores, machine: Machine, node: Node, **usage: Any) -> HeartbeatOutcome:
-    (outcome,) = await stores.registration.beat([machine.beat(node, **usage)])
+    (outcome,) = await stores.registration.record_heartbeats([machine.beat(node, **usage)])
     return outcome
 
 

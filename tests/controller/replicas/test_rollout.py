@@ -74,7 +74,7 @@ async def restore(rollout: ReplicaRollout, *, backend: str = "llama-cpp") -> Res
 
 async def fail_start(stores: Stores, job: LoadJob, error: str, *, digest: str = "sha256:2") -> None:
     """A version could not be started at its place."""
-    await stores.load_claims.fail_here(job, error, draw=1.0, stop=False, digest=digest)
+    await stores.load_claims.fail_on_node(job, error, draw=1.0, stop=False, digest=digest)
 
 
 async def begin(stores: Stores, replica: Replica) -> LoadJob:

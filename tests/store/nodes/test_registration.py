@@ -214,8 +214,8 @@ async def test_a_localai_worker_is_bound_to_its_address(stores: Stores) -> None:
     assert (await register(stores, GO, registered_from="10.0.0.5")).id == node.id
     thief = await claim_name(stores, GO, auto_approve=True, bus_key="UB", registered_from="10.0.0.66")
     assert (thief.node.id, thief.claim.key_hash) == (node.id, None)
-    assert (await stores.registration.beat([GO.beat(node, source_address="10.0.0.5")]))[0].accepted
-    assert (await stores.registration.beat([GO.beat(node, source_address="10.0.0.66")]))[0].denied
+    assert (await stores.registration.record_heartbeats([GO.beat(node, source_address="10.0.0.5")]))[0].accepted
+    assert (await stores.registration.record_heartbeats([GO.beat(node, source_address="10.0.0.66")]))[0].denied
     await stores.nodes.replace_identity(node.id, thief.claim.id, actor="ann")
     moved = await register(stores, GO, registered_from="10.0.0.66")
     assert (moved.id, moved.approved, moved.registered_from) == (node.id, True, "10.0.0.66")

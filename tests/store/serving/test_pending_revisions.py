@@ -90,7 +90,7 @@ async def test_one_that_cannot_be_loaded_stays_pending_with_the_reason(stores: S
 
 
 @pytest.mark.parametrize("others", [0, 1])
-@pytest.mark.parametrize("ending", ["fail", "fail_here"])
+@pytest.mark.parametrize("ending", ["fail", "fail_on_node"])
 async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(
     stores: Stores, ending: str, others: int
 ) -> None:
@@ -109,7 +109,7 @@ async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(
     if ending == "fail":
         await stores.load_claims.fail(job, "it did not start", again_in_s=60, stop=False)
     else:
-        await stores.load_claims.fail_here(job, "it did not start", draw=0.5, stop=False)
+        await stores.load_claims.fail_on_node(job, "it did not start", draw=0.5, stop=False)
     model = await stores.models.read("tiny")
     assert model.pending is not None
     assert (model.pending.held, model.pending.failures) == (True, 1)

@@ -148,10 +148,10 @@ async def test_a_size_that_becomes_known_at_the_place_is_reserved_or_the_place_i
     job = await start(stores)
     replica = await reserve(stores, job)
     assert replica.memory_bytes is None, "nobody knew"
-    assert await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
+    assert await stores.load_claims.resize(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
     [row] = await stores.replicas.read_of_model("tiny")
     assert row.memory_bytes == Need(model="tiny", weights_bytes=2 << 30).memory_bytes("cpu")
-    why = await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=20 << 30), nobody)
+    why = await stores.load_claims.resize(job, Need(model="tiny", weights_bytes=20 << 30), nobody)
     assert "of memory needed" in why
 
 
@@ -162,7 +162,7 @@ async def test_a_load_keeps_its_place_though_its_own_download_fills_the_disk(sto
     await stores.database.write(
         lambda tx: tx.execute("UPDATE nodes SET conditions = $1", encode_conditions([FULL_DISK]))
     )
-    assert await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
+    assert await stores.load_claims.resize(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
 
 
 async def test_a_load_becomes_a_route(stores: Stores) -> None:
@@ -237,7 +237,7 @@ async def test_a_deleted_models_loads_go_with_it_those_that_failed_and_those_und
     late = await start(stores)
     await stores.models.delete("tiny", "ann")
     assert await stores.load_jobs.read_all() == []
-    assert not await stores.load_jobs.is_there(late.id)
+    assert not await stores.load_jobs.exists(late.id)
     with pytest.raises(Fenced):
         await stores.load_claims.renew(late, lease_s=60)
     with pytest.raises(Fenced):
@@ -253,7 +253,7 @@ async def test_a_load_whose_replica_was_revoked_learns_it_when_it_renews_its_lea
     await stores.replicas.request_stop([replica.id], why="unloaded by ann")
     with pytest.raises(Conflict, match="was revoked"):
         await stores.load_claims.renew(job, lease_s=60)
-    assert await stores.load_jobs.is_there(job.id)
+    assert await stores.load_jobs.exists(job.id)
 
 
 async def test_another_revision_does_not_wait_for_the_old_ones_patience(stores: Stores) -> None:
@@ -398,7 +398,7 @@ async def test_a_node_learns_which_processes_were_revoked_and_successors_are_not
     assert place_taken.generation > replica.generation, "the order to start it carries a higher number"
     _, shares = await stores.replicas.read_shares()
     assert shares == {"a": NodeShare(desired=frozenset({"tiny#0"}), revoked={"tiny#0": replica.generation})}
-    await stores.load_claims.unplace(job, again_in_s=60.0)
+    await stores.load_claims.reschedule(job, again_in_s=60.0)
     _, shares = await stores.replicas.read_shares()
     assert shares == {"a": NodeShare(revoked={"tiny#0": place_taken.generation})}, "a load may have started it"
 
@@ -426,7 +426,7 @@ async def test_footprints_only_grow(stores: Stores) -> None:
     assert await stores.footprints.read_peaks("m", "other") == {}
 
 
-async def make_crowded(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica]:
+async def make_full_node(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica]:
     """A node whose memory an idle replica uses, and a load that needs it."""
     await add_nodes(stores, make_node("a", available_ram=GIB, last_heartbeat=10**15))
     idle = await serve(stores)
@@ -441,7 +441,7 @@ async def make_crowded(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica
 
 
 async def test_an_evicted_replica_is_recorded_and_gets_no_more_requests(stores: Stores) -> None:
-    job, need, decision, idle = await make_crowded(stores)
+    job, need, decision, idle = await make_full_node(stores)
     [ending] = await stores.load_claims.evict(job, need, decision, nobody)
     assert (ending.id, ending.state) == (idle.id, ReplicaState.STOPPING)
     assert await routed(stores) == []
@@ -453,7 +453,7 @@ async def test_an_evicted_replica_is_recorded_and_gets_no_more_requests(stores: 
 @pytest.mark.parametrize("reason", ["busy", "minimum", "pinned"])
 async def test_a_replica_that_is_needed_by_now_is_not_evicted(stores: Stores, reason: str) -> None:
     """INV-26. What was idle when the decision was made may not be when it is carried out."""
-    job, need, decision, _ = await make_crowded(stores)
+    job, need, decision, _ = await make_full_node(stores)
     if reason == "minimum":
         await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
     if reason == "pinned":
@@ -573,9 +573,9 @@ async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: St
     job = await start(stores)
     [waiting] = await stores.load_jobs.request_loads("tiny", job.revision, [Add(why="min_replicas is 2")], ids=IDS)
     await reserve(stores, job)
-    await stores.load_jobs.forget("tiny", [job.id, waiting.id], seen_at=waiting.changed_at)
+    await stores.load_jobs.delete_obsolete("tiny", [job.id, waiting.id], seen_at=waiting.changed_at)
     assert len(await stores.load_jobs.read_of_model("tiny")) == 2, "the look was not later than the load"
-    await stores.load_jobs.forget("tiny", [job.id, waiting.id], seen_at=waiting.changed_at + 1)
+    await stores.load_jobs.delete_obsolete("tiny", [job.id, waiting.id], seen_at=waiting.changed_at + 1)
     assert [left.id for left in await stores.load_jobs.read_of_model("tiny")] == [job.id]
     await stores.load_claims.finish(job, loaded())
 
@@ -685,6 +685,6 @@ async def test_who_has_lost_the_lease_reaps_and_loads_nothing(stores: Stores) ->
     with pytest.raises(Fenced):
         await stores.load_jobs.request_loads("tiny", replica.revision, [Add(why="w")], ids=IDS, lease=late)
     with pytest.raises(Fenced):
-        await stores.load_jobs.forget("tiny", [], seen_at=0, lease=late)
+        await stores.load_jobs.delete_obsolete("tiny", [], seen_at=0, lease=late)
     assert await routed(stores) == ["a"]
     assert await stores.load_jobs.read_all() == []

@@ -92,7 +92,7 @@ async def test_what_failed_before_anything_was_stopped_stops_nothing(stores: Sto
     served = await serve_on(stores, "a")
     [job] = await succeed(stores, served["a"])
     await reserve(stores, job, served["a"])
-    await stores.load_claims.fail_here(job, "its weights cannot be fetched", draw=1.0, stop=False)
+    await stores.load_claims.fail_on_node(job, "its weights cannot be fetched", draw=1.0, stop=False)
     assert (await job_of(stores, job)).stop_first_node is None
     assert (await restore(stores, "llama-cpp")).jobs == ()
 
@@ -113,7 +113,7 @@ async def test_a_replica_stopped_for_a_failed_load_is_loaded_again_at_once_with_
     stores: Stores,
 ) -> None:
     job = await stop_for_successor(stores)
-    await stores.load_claims.fail_here(job, "the engine is on fire", draw=1.0, stop=False)
+    await stores.load_claims.fail_on_node(job, "the engine is on fire", draw=1.0, stop=False)
     [again] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     assert again.stop_first_node == "a", "it is known that something was stopped for it"
     await stores.load_claims.fail(again, "the engine is on fire", again_in_s=300, stop=False)

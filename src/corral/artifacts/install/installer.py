@@ -182,7 +182,7 @@ class Installer:
             raise DigestMismatch(f"{uri} now resolves to {digest}, but {request.digest} was requested.")
         present = self.versions.find(request.build.name, digest)
         if present is not None and force:
-            self._doubt(resolved, present, cancel)
+            self._check_replaceable(resolved, present, cancel)
             present = None
         if present is None:
             version = self._make_current(self._build(request, uri, resolved, cancel, meter, started_s))
@@ -203,7 +203,7 @@ class Installer:
                 self.versions.remove_version(built)
             raise
 
-    def _doubt(self, resolved: ResolvedArtifact, present: InstalledVersion, cancel: CancelToken) -> None:
+    def _check_replaceable(self, resolved: ResolvedArtifact, present: InstalledVersion, cancel: CancelToken) -> None:
         """Before a version is built again: checks that nothing runs from it, and drops damaged layers."""
         if is_used(present.path, paths_in_use(self.settings.backends_dir)):
             raise VersionInUse(f"A process still uses {present.name} {present.digest}. Stop it first.")
@@ -276,7 +276,7 @@ class Installer:
                 if not (isinstance(error, Cancelled) and error.keep_partials):
                     self._take_away(traces, behind=cancelled)
                 if isinstance(error, DiskFault):
-                    self._distrust(traces.pieces)
+                    self._remove_unflushed(traces.pieces)
             raise
         except BaseException:  # cancelled: what was assembled is removed
             with _best_effort():
@@ -444,7 +444,7 @@ class Installer:
         for key in traces.layers:
             self.layers.remove(key, behind=behind)
 
-    def _distrust(self, pieces: Sequence[Piece]) -> None:
+    def _remove_unflushed(self, pieces: Sequence[Piece]) -> None:
         """Removes what may not be on disk: a failed write is reported once only, and the next install must not use it.
         Layers of an existing version were flushed with it and stay."""
         flushed = {

@@ -32,7 +32,7 @@ async def place_replica(load: LoadContext, model: StoredModel) -> tuple[Replica,
     if job.replica_id is not None:
         kept = await _kept_place(load)
         if kept is None:
-            await load.persist(lambda: load.claims.unplace(job, again_in_s=0.0))
+            await load.persist(lambda: load.claims.reschedule(job, again_in_s=0.0))
         return kept
     for _ in range(PLACE_TRIES):
         fleet = await stores.replicas.read_fleet(load.services.traffic.total)
@@ -160,10 +160,10 @@ async def check_fit(load: LoadContext, node: Node) -> bool:
         staged_on=frozenset({node.id}),
         surge_on=need.surge_on,
     )
-    why = await load.persist(lambda: load.claims.enlarge(load.job, known, load.services.traffic.total))
+    why = await load.persist(lambda: load.claims.resize(load.job, known, load.services.traffic.total))
     if why:
         log.info("load.does_not_fit", model=load.job.model, node=node.name, why=why)
-        await load.persist(lambda: load.claims.unplace(load.job, again_in_s=0.0))
+        await load.persist(lambda: load.claims.reschedule(load.job, again_in_s=0.0))
     return not why
 
 

@@ -120,7 +120,7 @@ class LoadRun:
             raise
         except (NodeLost, BackendDeleted) as error:
             log.warning("load.rescheduled", model=job.model, node=job.node_name, error=str(error))
-            await load.persist(lambda: load.claims.unplace(job, again_in_s=0.5))
+            await load.persist(lambda: load.claims.reschedule(job, again_in_s=0.5))
         except StoreConflict as error:
             await self._fail(error)
         except Conflict as error:  # superseded by an edit, a deletion or an unload
@@ -140,7 +140,7 @@ class LoadRun:
         await self._cancel()
         if here:
             stop, digest = load.started, load.digest
-            await load.persist(lambda: load.claims.fail_here(job, error, draw=draw, stop=stop, digest=digest))
+            await load.persist(lambda: load.claims.fail_on_node(job, error, draw=draw, stop=stop, digest=digest))
         else:
             delay_s = LOAD_RETRIES.delay_s(job.attempts + 1, draw)
             await load.persist(lambda: load.claims.fail(job, error, again_in_s=delay_s, stop=load.started))
@@ -155,7 +155,7 @@ class LoadRun:
         """Another frontend has the job, or it is gone. The work on the node is cancelled only when nobody continues or
         has finished it."""
         load = self._load
-        if await load.stores.load_jobs.is_there(load.job.id) or await self._was_finished():
+        if await load.stores.load_jobs.exists(load.job.id) or await self._was_finished():
             log.info("load.taken_over", model=self.model)
             return
         log.info("load.removed", model=self.model)

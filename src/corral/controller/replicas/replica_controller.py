@@ -199,7 +199,7 @@ class ReplicaController:
         replicas = self._stores.replicas
         if plan.forget:
             log.info("replicas.loads_forgotten", model=model.name, loads=len(plan.forget))
-            await self._stores.load_jobs.forget(model.name, plan.forget, seen_at=seen_at, lease=self._lease)
+            await self._stores.load_jobs.delete_obsolete(model.name, plan.forget, seen_at=seen_at, lease=self._lease)
         for revision, adds in _by_revision(model, plan.add):
             made = await self._stores.load_jobs.request_loads(
                 model.name, revision, adds, ids=self._ids, known=known, lease=self._lease

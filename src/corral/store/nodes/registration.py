@@ -230,13 +230,13 @@ class RegistrationStore:
             await self._on_restart(tx, node.id)
         return Registered(await update_node(tx, node, after), new_process)
 
-    async def beat(self, beats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
+    async def record_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
         """Record many heartbeats in one transaction. Health checks decide the status, not this."""
 
         async def body(tx: Tx) -> list[HeartbeatOutcome]:
-            known = await lock_nodes(tx, (beat.node_id for beat in beats))
-            outcomes = [_judge_heartbeat(beat, known.get(beat.node_id)) for beat in beats]
-            accepted = [beat for beat, outcome in zip(beats, outcomes, strict=True) if outcome.accepted]
+            known = await lock_nodes(tx, (heartbeat.node_id for heartbeat in heartbeats))
+            outcomes = [_judge_heartbeat(heartbeat, known.get(heartbeat.node_id)) for heartbeat in heartbeats]
+            accepted = [heartbeat for heartbeat, outcome in zip(heartbeats, outcomes, strict=True) if outcome.accepted]
             await tx.execute_many(
                 "UPDATE nodes SET last_heartbeat = now_ms(), available_vram = coalesce($2, available_vram),"
                 " total_vram = coalesce($3, total_vram), available_ram = coalesce($4, available_ram),"
@@ -244,22 +244,22 @@ class RegistrationStore:
                 " gpu_vendor = coalesce($7, gpu_vendor), conditions = coalesce($8, conditions) WHERE id = $1",
                 [
                     (
-                        beat.node_id,
-                        beat.usage.available_vram,
-                        beat.usage.total_vram,
-                        beat.usage.available_ram,
-                        beat.usage.available_disk,
-                        beat.usage.total_disk,
-                        beat.usage.gpu_vendor,
-                        None if beat.conditions is None else encode_conditions(beat.conditions),
+                        heartbeat.node_id,
+                        heartbeat.usage.available_vram,
+                        heartbeat.usage.total_vram,
+                        heartbeat.usage.available_ram,
+                        heartbeat.usage.available_disk,
+                        heartbeat.usage.total_disk,
+                        heartbeat.usage.gpu_vendor,
+                        None if heartbeat.conditions is None else encode_conditions(heartbeat.conditions),
                     )
-                    for beat in accepted
+                    for heartbeat in accepted
                 ],
             )
             await _record_conditions(tx, accepted, known)
-            await _record_other_addresses(tx, beats, outcomes)
+            await _record_other_addresses(tx, heartbeats, outcomes)
             recorded: set[NodeId] = set()
-            for beat, outcome in zip(beats, outcomes, strict=True):
+            for heartbeat, outcome in zip(heartbeats, outcomes, strict=True):
                 if outcome.fenced and outcome.node is not None and outcome.node.conflict_message is None:
                     if outcome.node.id in recorded:
                         continue
@@ -268,7 +268,7 @@ class RegistrationStore:
                     node = outcome.node
                     now = await store_now_ms(tx)
                     await update_node(tx, node, replace(node, conflict_message=message, conflict_at=now))
-                    detail = {"message": message, "instance": beat.instance}
+                    detail = {"message": message, "instance": heartbeat.instance}
                     await append_event(tx, actor="worker", action="node.conflict", subject=node.id, detail=detail)
             return outcomes
 
@@ -295,12 +295,14 @@ class RegistrationStore:
         return await self._database.write(body)
 
 
-async def _record_other_addresses(tx: Tx, beats: Sequence[Heartbeat], outcomes: Sequence[HeartbeatOutcome]) -> None:
+async def _record_other_addresses(
+    tx: Tx, heartbeats: Sequence[Heartbeat], outcomes: Sequence[HeartbeatOutcome]
+) -> None:
     """Show administrators why heartbeats of a LocalAI worker from a new address are rejected."""
     denied = {
-        outcome.node.id: (outcome.node, beat.source_address)
-        for beat, outcome in zip(beats, outcomes, strict=True)
-        if outcome.denied and beat.joined and outcome.node is not None and not outcome.node.speaks_corral
+        outcome.node.id: (outcome.node, heartbeat.source_address)
+        for heartbeat, outcome in zip(heartbeats, outcomes, strict=True)
+        if outcome.denied and heartbeat.joined and outcome.node is not None and not outcome.node.speaks_corral
     }
     for node, source_address in denied.values():
         now = await store_now_ms(tx)
@@ -317,14 +319,14 @@ async def _record_other_addresses(tx: Tx, beats: Sequence[Heartbeat], outcomes: 
             await append_event(tx, actor="worker", action="node.conflict", subject=node.id, detail=detail)
 
 
-async def _record_conditions(tx: Tx, beats: Sequence[Heartbeat], known: Mapping[NodeId, Node]) -> None:
+async def _record_conditions(tx: Tx, heartbeats: Sequence[Heartbeat], known: Mapping[NodeId, Node]) -> None:
     """Add an audit event when a condition begins or ends, but not when only its figures change."""
-    for beat in beats:
-        node = known[beat.node_id]
-        if beat.conditions is None or _kinds(beat.conditions) == _kinds(node.conditions):
+    for heartbeat in heartbeats:
+        node = known[heartbeat.node_id]
+        if heartbeat.conditions is None or _kinds(heartbeat.conditions) == _kinds(node.conditions):
             continue
         await tx.execute("UPDATE nodes SET changed_at = now_ms() WHERE id = $1", node.id)
-        detail = {"conditions": [f"{condition.kind}: {condition.reason}" for condition in beat.conditions]}
+        detail = {"conditions": [f"{condition.kind}: {condition.reason}" for condition in heartbeat.conditions]}
         await append_event(tx, actor=f"worker {node.name}", action="node.conditions", subject=node.id, detail=detail)
 
 
@@ -374,9 +376,11 @@ def may_act_for(node: Node, *, secret_hash: str, joined: bool, source_address: s
     return hmac.compare_digest(node.key_hash, secret_hash)
 
 
-def _judge_heartbeat(beat: Heartbeat, node: Node | None) -> HeartbeatOutcome:
+def _judge_heartbeat(heartbeat: Heartbeat, node: Node | None) -> HeartbeatOutcome:
     if node is None:
         return HeartbeatOutcome(None)
-    if not may_act_for(node, secret_hash=beat.secret_hash, joined=beat.joined, source_address=beat.source_address):
+    if not may_act_for(
+        node, secret_hash=heartbeat.secret_hash, joined=heartbeat.joined, source_address=heartbeat.source_address
+    ):
         return HeartbeatOutcome(node, denied=True)
-    return HeartbeatOutcome(node, fenced=node.instance is not None and beat.instance != node.instance)
+    return HeartbeatOutcome(node, fenced=node.instance is not None and heartbeat.instance != node.instance)

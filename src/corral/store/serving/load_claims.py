@@ -221,7 +221,7 @@ class LoadClaimStore:
 
         return await self._database.write(body)
 
-    async def enlarge(self, job: LoadJob, need: Need, in_flight: InFlight) -> str:
+    async def resize(self, job: LoadJob, need: Need, in_flight: InFlight) -> str:
         """Correct the reserved memory once the real need is known. Returns why it does not fit; empty if it does."""
 
         async def body(tx: Tx) -> str:
@@ -321,7 +321,7 @@ class LoadClaimStore:
 
         return await self._database.write(body)
 
-    async def fail_here(self, job: LoadJob, error: str, *, draw: float, stop: bool, digest: str = "") -> None:
+    async def fail_on_node(self, job: LoadJob, error: str, *, draw: float, stop: bool, digest: str = "") -> None:
         """The load failed on its node: the node cools down, and the job is due at once, for another node.
 
         `stop`: a process may be running there; it is stopped before the capacity is free. `digest`: of the backend
@@ -380,7 +380,7 @@ class LoadClaimStore:
 
         await self._database.write(body)
 
-    async def unplace(self, job: LoadJob, *, again_in_s: float) -> None:
+    async def reschedule(self, job: LoadJob, *, again_in_s: float) -> None:
         """The job's node is gone, and its replica with it: the next owner places it again."""
 
         async def body(tx: Tx) -> None:

@@ -131,7 +131,7 @@ class LoadJobStore:
 
         await self._database.write(body)
 
-    async def is_there(self, identity: str) -> bool:
+    async def exists(self, identity: str) -> bool:
         """Whether the job exists, even if it failed or another frontend holds it."""
 
         async def body(tx: Tx) -> bool:
@@ -190,7 +190,9 @@ class LoadJobStore:
 
         return await self._database.write(body)
 
-    async def forget(self, model: str, jobs: Sequence[str], *, seen_at: int, lease: Lease | None = None) -> None:
+    async def delete_obsolete(
+        self, model: str, jobs: Sequence[str], *, seen_at: int, lease: Lease | None = None
+    ) -> None:
         """Delete loads that are no longer needed. One that was placed, or lost its replica, after `seen_at` stays: the
         decision was made on an outdated view."""
 
