@@ -116,7 +116,7 @@ def test_weights_are_pulled_by_location(registry: FakeRegistry, corral: Any, dat
     assert Path(placed["path"]).read_bytes() == b"weights"
 
 
-def test_damage_is_told_with_its_remedy_and_repaired(registry: FakeRegistry, corral: Any) -> None:
+def test_damage_is_shown_with_its_remedy_and_repaired(registry: FakeRegistry, corral: Any) -> None:
     pulled = corral("pull", registry.push(image(b"1")), "--name", "demo", "--json")
     assert "2 files, all intact" in corral("verify")
     (Path(pulled["path"]) / "app").unlink()

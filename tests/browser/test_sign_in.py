@@ -10,7 +10,7 @@ def sign_in(page: Page, key: str) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
-def test_a_wrong_key_is_refused_in_the_servers_words_and_the_right_one_opens_the_page_that_was_asked_for(
+def test_a_wrong_key_is_refused_in_the_servers_words_and_the_right_one_opens_the_page_that_was_requested(
     open_page, corral, complaints
 ) -> None:
     page = open_page("#/nodes?q=home", signed_in=False)

@@ -107,7 +107,7 @@ def test_an_absent_number_is_unknown_and_a_zero_is_zero(absent: str) -> None:
     assert json.loads(encode(read))[absent] == 0
 
 
-def test_a_beat_keeps_zero_and_absent_apart() -> None:
+def test_a_heartbeat_keeps_zero_and_absent_apart() -> None:
     read = decode_heartbeat(b'{"available_disk":0}')
     assert read == HeartbeatRequest(available_disk=0)
     assert encode(read) == b'{"available_disk":0}'

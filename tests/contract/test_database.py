@@ -179,7 +179,7 @@ async def test_a_store_that_was_closed_is_unavailable(database: Database) -> Non
         await read_thing(database, "a")
 
 
-async def test_wrong_sql_is_not_taken_for_a_store_that_is_away(database: Database) -> None:
+async def test_wrong_sql_is_not_taken_for_a_store_that_is_unavailable(database: Database) -> None:
     async def body(tx: Tx) -> None:
         await tx.execute("SELECT no_such_column FROM things")
 
@@ -389,7 +389,7 @@ async def on_small_disk(rig: Rig, small_disk: Path) -> AsyncIterator[Database]:
         rig.run_sql(f"DROP TABLESPACE {rig.name}")
 
 
-async def test_a_full_disk_refuses_the_write_clearly_and_it_works_when_there_is_room(
+async def test_a_full_disk_refuses_the_write_clearly_and_it_works_when_there_is_space(
     on_small_disk: Database, small_disk: Path
 ) -> None:
     await write_thing(on_small_disk, "before", 1)

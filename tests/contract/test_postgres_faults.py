@@ -110,7 +110,7 @@ async def test_a_read_that_loses_its_connection_is_never_unknown(through: Databa
         await read_thing(through, "a")
 
 
-async def test_a_link_that_went_silent_is_given_up_within_the_bound(through: Database, proxy: Proxy) -> None:
+async def test_a_link_that_went_silent_is_abandoned_within_the_bound(through: Database, proxy: Proxy) -> None:
     await write_thing(through, "a", 1)
     proxy.swallow()
     with promised("to give it up", within_s=6), pytest.raises(Unavailable):
@@ -387,25 +387,32 @@ async def test_a_deadlock_is_resolved_by_trying_again(rig: Rig) -> None:
     assert tries == 3
 
 
-async def test_a_row_that_stays_locked_is_a_conflict_after_a_bounded_number_of_tries(rig: Rig) -> None:
-    rig.run_sql(f"ALTER DATABASE {rig.name} SET lock_timeout = '20ms'")
-    database, other = await rig.open(), await rig.open()
-    await write_thing(database, "a", 0)
+async def lock_thing(database: Database) -> tuple[asyncio.Event, "asyncio.Future[None]"]:
+    """Locks the row `a` until the event is set; the future ends with its transaction."""
     release, locked = asyncio.Event(), asyncio.Event()
-    tries = 0
 
     async def hold(tx: Tx) -> None:
         await tx.execute("SELECT 1 FROM things WHERE id = 'a' FOR UPDATE")
         locked.set()
         await release.wait()
 
+    holding = asyncio.ensure_future(database.write(hold))
+    await locked.wait()
+    return release, holding
+
+
+async def test_a_row_that_stays_locked_is_a_conflict_after_a_bounded_number_of_tries(rig: Rig) -> None:
+    rig.run_sql(f"ALTER DATABASE {rig.name} SET lock_timeout = '20ms'")
+    database, other = await rig.open(), await rig.open()
+    await write_thing(database, "a", 0)
+    release, holding = await lock_thing(other)
+    tries = 0
+
     async def body(tx: Tx) -> None:
         nonlocal tries
         tries += 1
         await tx.execute("UPDATE things SET n = n + 1 WHERE id = 'a'")
 
-    holding = asyncio.ensure_future(other.write(hold))
-    await locked.wait()
     with pytest.raises(StoreConflict, match="try again"):
         await asyncio.wait_for(database.write(body), 60)
     assert tries == CONFLICT_TRIES
@@ -419,13 +426,8 @@ async def test_a_lock_that_is_released_while_others_try_is_noticed_by_nobody(rig
     rig.run_sql(f"ALTER DATABASE {rig.name} SET lock_timeout = '20ms'")
     database, other = await rig.open(), await rig.open()
     await write_thing(database, "a", 0)
-    release, locked = asyncio.Event(), asyncio.Event()
+    release, holding = await lock_thing(other)
     tries = 0
-
-    async def hold(tx: Tx) -> None:
-        await tx.execute("SELECT 1 FROM things WHERE id = 'a' FOR UPDATE")
-        locked.set()
-        await release.wait()
 
     async def body(tx: Tx) -> None:
         nonlocal tries
@@ -435,8 +437,6 @@ async def test_a_lock_that_is_released_while_others_try_is_noticed_by_nobody(rig
             await holding
         await tx.execute("UPDATE things SET n = n + 1 WHERE id = 'a'")
 
-    holding = asyncio.ensure_future(other.write(hold))
-    await locked.wait()
     await asyncio.wait_for(database.write(body), 60)
     assert tries == 3
     assert await read_thing(database, "a") == 1
@@ -576,7 +576,7 @@ async def test_a_frontend_frozen_inside_a_transaction_cannot_keep_its_locks(rig:
     assert await database.read(body) == "5s"
 
 
-async def test_a_transaction_the_server_gave_up_on_is_definitely_not_done(rig: Rig) -> None:
+async def test_a_transaction_the_server_aborted_is_definitely_not_done(rig: Rig) -> None:
     database = await rig.open(connections=1)
 
     async def body(tx: Tx) -> None:

@@ -66,7 +66,7 @@ async def test_a_database_that_stays_locked_is_a_conflict_after_a_bounded_number
     assert await read_thing(database, "a") == 1
 
 
-async def test_a_lock_given_up_in_time_is_noticed_by_nobody(database: Database, sqlite_rig: Rig) -> None:
+async def test_a_lock_released_in_time_is_noticed_by_nobody(database: Database, sqlite_rig: Rig) -> None:
     other = sqlite3.connect(sqlite_rig.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     writing = asyncio.ensure_future(write_thing(database, "a", 1))

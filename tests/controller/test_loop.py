@@ -252,13 +252,19 @@ def test_a_retry_serves_the_notification_of_the_run_that_failed() -> None:
 # Leases
 
 
+async def two_frontends() -> tuple[Bench, Bench]:
+    """At second 2; the first is the leader."""
+    leases = Leases()
+    first = Bench(leases=leases, holder="a", lease_ttl_s=15.0)
+    await first.until(1)
+    second = Bench(leases=leases, holder="b", lease_ttl_s=15.0)
+    await first.until(2)
+    return first, second
+
+
 def test_only_the_leader_runs_and_a_stop_hands_the_lease_over_at_once() -> None:
     async def test() -> None:
-        leases = Leases()
-        first = Bench(leases=leases, holder="a", lease_ttl_s=15.0)
-        await first.until(1)
-        second = Bench(leases=leases, holder="b", lease_ttl_s=15.0)
-        await first.until(2)
+        first, second = await two_frontends()
         assert (first.loop.is_leader, second.loop.is_leader) == (True, False)
         assert second.began_s == []
         await first.stop()
@@ -344,13 +350,9 @@ def test_runs_durations_and_lag_are_measured() -> None:
     virtually(test)
 
 
-def test_the_leader_and_those_that_stand_by_are_shown() -> None:
+def test_the_leader_and_the_standbys_are_shown() -> None:
     async def test() -> None:
-        leases = Leases()
-        first = Bench(leases=leases, holder="a", lease_ttl_s=15.0)
-        await first.until(1)
-        second = Bench(leases=leases, holder="b", lease_ttl_s=15.0)
-        await first.until(2)
+        first, second = await two_frontends()
         leader = 'corral_reconcile_leader{reconciler="test"}'
         assert (first.metric(leader), second.metric(leader)) == (1, 0)
         assert second.metric('corral_reconcile_runs_total{reconciler="test",outcome="standby"}') == 1

@@ -98,7 +98,7 @@ def _passed(seconds: float, what: str) -> bool:
     return time.monotonic() - _started.setdefault(what, time.monotonic()) > seconds
 
 
-def test_both_frontends_tell_the_same_and_either_may_die(fleet: Fleet) -> None:
+def test_both_frontends_show_the_same_and_either_may_die(fleet: Fleet) -> None:
     first, second = fleet.start_frontend("a"), fleet.start_frontend("b")
     fleet.start_worker("one")
     fleet.start_worker("two", frontend="b")

@@ -33,7 +33,7 @@ def fill(place: Path) -> Path:
             return path
 
 
-def test_a_full_disk_is_said_outlasted_and_over_when_there_is_room(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_outlasted_and_over_when_there_is_space(small_disk: Path, tmp_path: Path) -> None:
     up = Up(small_disk, log=tmp_path / "up.log", CORRAL_DISK_HEADROOM="0")
     try:
         admin = up.wait_ready()

@@ -85,7 +85,7 @@ def test_a_second_machine_joins_over_the_network_with_the_printed_command(cluste
     ],
     ids=["cut-off-from-the-bus-only", "heartbeats-lost-only", "cannot-send", "cannot-receive"],
 )
-def test_a_cut_link_is_told_by_its_kind_and_mends_without_help(
+def test_a_cut_link_is_shown_by_its_kind_and_recovers_automatically(
     cluster: Cluster, rule: tuple[str, ...], words: str
 ) -> None:
     before = cluster.wait_for_status("second", "healthy")

@@ -27,7 +27,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         running.program.stop()
 
 
-def test_one_command_reaches_a_healthy_node_that_was_approved_by_itself(up: Up) -> None:
+def test_one_command_reaches_a_healthy_node_that_was_approved_automatically(up: Up) -> None:
     node = up.admin.wait_for_status("first", "healthy")
     assert node["approved"]
     assert node["platform"].startswith("linux/")
@@ -216,7 +216,7 @@ def test_ctrl_c_stops_everything_and_leaves_nothing_behind(tmp_path: Path) -> No
     assert (pasted.returncode, "belongs to `corral up`" in pasted.stderr) == (2, True)
 
 
-def test_a_lost_or_revoked_local_key_is_made_anew_at_the_next_start(tmp_path: Path) -> None:
+def test_a_lost_or_revoked_local_key_is_replaced_at_the_next_start(tmp_path: Path) -> None:
     running = Up(tmp_path)
     admin = running.wait_ready()
     environment = clean_environment(CORRAL_DATA_DIR=str(running.data))

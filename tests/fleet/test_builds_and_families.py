@@ -84,7 +84,7 @@ def test_a_build_installed_after_its_family_was_deleted_stays(
         assert exceptions(admin, "echo") == [], "something that goes by this name is there as wanted"
 
 
-def test_a_family_deleted_after_its_build_was_installed_stays_away(fleet: Cluster, admin: Admin) -> None:
+def test_a_family_deleted_after_its_build_was_installed_stays_deleted(fleet: Cluster, admin: Admin) -> None:
     do(fleet, "install/cpu-echo", ONE)
     do(fleet, "delete/echo", ONE)
     sign = do(fleet, "install/sign")
@@ -101,7 +101,7 @@ def test_a_family_deleted_after_its_build_was_installed_stays_away(fleet: Cluste
         pytest.param("install/cpu-echo", "delete/echo", False, id="install-then-delete"),
     ],
 )
-def test_what_was_asked_of_a_node_that_is_away_is_replaced_by_what_was_asked_later(
+def test_an_intent_of_an_offline_node_is_superseded_by_a_later_one(
     fleet: Cluster, admin: Admin, first: str, then: str, has: bool
 ) -> None:
     do(fleet, "install/cpu-echo", ONE)
@@ -135,7 +135,7 @@ def test_a_machine_that_comes_later_gets_no_build_of_a_family_deleted_since(flee
     assert exceptions(admin, "echo") == exceptions(admin, "sign") == []
 
 
-def test_a_policy_tells_on_which_machines_something_else_was_asked_for_since(fleet: Cluster, admin: Admin) -> None:
+def test_a_policy_shows_on_which_nodes_something_else_was_requested_since(fleet: Cluster, admin: Admin) -> None:
     fleet.start_worker("two")
     admin.wait_for_status("two", "healthy")
     do(fleet, "install/echo")

@@ -65,9 +65,25 @@ def start(fleet: Cluster, *names: str, **options: Any) -> tuple[Admin, Shell]:
     return admin, Shell(admin.url)
 
 
+def digests(shell: Shell) -> dict[str, str]:
+    return {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
+
+
 def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     first = fleet.offer_image("echo", localai_files("1"), version="1.0", description="Says it again. Twice.")
     admin, shell = start(fleet, "one", "two")
+    check_available(shell)
+    check_install(admin, shell)
+    check_policy_exceptions(shell)
+    second = fleet.offer_image("echo", localai_files("2"), version="2.0")
+    check_rollback_is_kept(shell, first, second)
+    third = fleet.offer_image("echo", localai_files("3"), version="3.0")
+    check_newer_version(admin, shell, first, third)
+    check_delete(shell)
+    check_history(shell)
+
+
+def check_available(shell: Shell) -> None:
     assert "`corral backends available`" in shell.run("backends", "list")
     offered = shell.run("backends", "available")
     assert "echo" in offered
@@ -78,10 +94,12 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     assert "one" in shown
     assert "fits this node (default)" in shown
 
-    told = shell.run("backends", "install", "echo")
-    assert "one: done" in told
-    assert "two: done" in told
-    assert "install echo: done (2 nodes)" in told
+
+def check_install(admin: Admin, shell: Shell) -> None:
+    shown = shell.run("backends", "install", "echo")
+    assert "one: done" in shown
+    assert "two: done" in shown
+    assert "install echo: done (2 nodes)" in shown
     listed = shell.run("backends", "list").splitlines()
     assert [line.split()[:3] for line in listed[1:]] == [["echo", "one", "1.0"], ["echo", "two", "1.0"]]
     assert shell.json("backends", "list") == admin.call("GET", "/api/fleet/backends").json()
@@ -89,56 +107,63 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     policies = shell.json("backends", "policies")
     assert [(policy["backend"], policy["ensure"]) for policy in policies] == [("echo", "present")]
     assert re.search(r"present  +all ", shell.run("backends", "policies"))
+
+
+def check_policy_exceptions(shell: Shell) -> None:
     shell.run("backends", "delete", "echo", "--node", "two", "--yes")
     assert re.search(r" all +two \(deleted \d+s ago\)  correct", shell.run("backends", "policies"))
     shell.run("backends", "install", "echo", "--node", "two")
     assert re.search(r" all +-  +correct", shell.run("backends", "policies"))
 
-    second = fleet.offer_image("echo", localai_files("2"), version="2.0")
+
+def check_rollback_is_kept(shell: Shell, first: str, second: str) -> None:
     assert "2.0" in shell.run("backends", "upgrades", "--check")
     ended = shell.json("backends", "upgrade", "--all")
     assert ended["state"] == "completed"
     assert {node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]} == {second}
     assert "rollback echo: done (1 node)" in shell.run("backends", "rollback", "echo", "--node", "two")
-    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
-    assert nodes == {"one": second, "two": first}
+    assert digests(shell) == {"one": second, "two": first}
     assert "not upgraded on two, where it was rolled back" in shell.run("backends", "upgrades")
     held = shell.run("backends", "upgrade", "--all")
     assert "No upgrades, except versions that were rolled back." in held
     assert "`corral backends upgrade echo` installs the newest version" in held
-    third = fleet.offer_image("echo", localai_files("3"), version="3.0")
+
+
+def check_newer_version(admin: Admin, shell: Shell, first: str, third: str) -> None:
     listed = shell.run("backends", "upgrades", "--check")
     assert "3.0" in listed
     assert "where it was rolled back" not in listed, "this is not the one it was rolled back from"
     shell.run("backends", "policies", "--drift", "echo", "freeze")
-    told = shell.run("backends", "upgrade", "--all")
-    assert "echo: not upgraded: echo is frozen by a policy; `corral backends policies --drift" in told
+    shown = shell.run("backends", "upgrade", "--all")
+    assert "echo: not upgraded: echo is frozen by a policy; `corral backends policies --drift" in shown
     applied = admin.call("POST", "/api/backends/upgrades/apply").json()
     assert (applied["jobs"], list(applied["refused"])) == ({}, ["echo"])
     shell.run("backends", "policies", "--drift", "echo", "correct")
     shell.run("backends", "upgrade", "--all", "--node", "one")
-    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
-    assert nodes == {"one": third, "two": first}
+    assert digests(shell) == {"one": third, "two": first}
     assert shell.json("backends", "upgrade", "--all", "--selector", "node.name=one") == [], "that has it already"
     shell.run("backends", "upgrade", "--all")
-    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
-    assert nodes == {"one": third, "two": third}
+    assert digests(shell) == {"one": third, "two": third}
     shell.run("backends", "rollback", "echo", "--node", "two")
     (two,) = shell.json("backends", "upgrades")["echo"]["node_drift"]
     assert (two["node_name"], two["rolled_back"]) == ("two", True)
     shell.run("backends", "upgrade", "echo")
-    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
-    assert nodes == {"one": third, "two": third}, "who names it means it"
+    assert digests(shell) == {"one": third, "two": third}, "who names it means it"
+
+
+def check_delete(shell: Shell) -> None:
     assert "delete echo: done (2 nodes)" in shell.run("backends", "delete", "echo", "--yes")
     assert "no node has" in shell.run("backends", "list").lower()
     choice = shell.run("ops", "show", "echo", code=1).splitlines()
     assert choice[0].split() == ["OPERATION", "ACTION", "BACKEND", "REQUESTED", "(UTC)", "STATE"]
     past = shell.json("ops", "history")["operations"]
-    told = [(row["jobID"], row["verb"], "echo", row["outcome"]) for row in past]
-    assert [(row[0], row[1], row[2], row[5]) for row in map(str.split, choice[1:-1])] == told
-    assert choice[-1] == f"corral: 'echo' matches {len(told)} operations; give the id of one of them"
+    expected = [(row["jobID"], row["verb"], "echo", row["outcome"]) for row in past]
+    assert [(row[0], row[1], row[2], row[5]) for row in map(str.split, choice[1:-1])] == expected
+    assert choice[-1] == f"corral: 'echo' matches {len(expected)} operations; give the id of one of them"
     assert shell.run("ops", "show", "Echo", code=1).splitlines()[:-1] == choice[:-1], "in whatever case it was typed"
 
+
+def check_history(shell: Shell) -> None:
     history = shell.run("ops", "history")
     for verb in ("install", "upgrade", "rollback", "delete"):
         assert f"{verb} echo" in history
@@ -150,7 +175,7 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     assert shell.json("ops", "history")["operations"] == []
 
 
-def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: Cluster, tmp_path: Path) -> None:
+def test_what_came_from_a_directory_is_shown_as_not_checked(fleet: Cluster, tmp_path: Path) -> None:
     source = write_localai_backend(tmp_path / "mine")
     _, shell = start(fleet, "one")
     shell.run("backends", "install", "mine", "--uri", str(source))
@@ -207,7 +232,7 @@ def test_what_makes_no_sense_is_refused_before_anybody_is_asked(
     assert words in capsys.readouterr().err
 
 
-def test_a_machine_that_is_away_does_not_keep_anybody_waiting(fleet: Cluster) -> None:
+def test_a_node_that_is_offline_does_not_keep_anybody_waiting(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     admin, shell = start(fleet, "here", "away")
     fleet.workers["away"].kill()
@@ -240,7 +265,7 @@ def test_a_drained_machine_keeps_nobody_waiting_and_says_what_it_waits_for(fleet
     assert "resting: done" in shell.run("ops", "watch", open_one["jobID"])
 
 
-def test_a_failure_is_told_with_its_reason_and_by_the_exit_code(fleet: Cluster) -> None:
+def test_a_failure_is_shown_with_its_reason_and_by_the_exit_code(fleet: Cluster) -> None:
     fleet.offer_image("echo", localai_files("1"))
     admin, shell = start(fleet, "good")
     fleet.start_worker("bad", "--trusted-hosts", "192.0.2.1")

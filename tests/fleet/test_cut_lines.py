@@ -65,7 +65,7 @@ def test_a_worker_cut_off_from_the_bus_costs_no_attempt_and_does_it_when_the_lin
     fleet.wait_for_digests("echo", {"one": digest})
 
 
-def test_a_delete_whose_answer_was_lost_is_done_when_the_worker_is_heard_again(
+def test_a_delete_whose_answer_was_lost_is_done_when_the_worker_reports_again(
     fleet: Cluster, admin: Admin, bus_line: ProxyThread
 ) -> None:
     fleet.offer_image("echo", localai_files("1"))

@@ -37,7 +37,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.postgres
-def test_a_disk_full_until_all_retries_are_exhausted_and_freed_then_gets_what_was_asked_for(
+def test_a_disk_full_until_all_retries_are_exhausted_and_freed_then_gets_what_was_requested(
     fleet: Cluster, small_disk: Path
 ) -> None:
     digest = fleet.offer_image("echo", {**localai_files("1"), "weights": os.urandom(1 << 20)})

@@ -13,7 +13,7 @@ from harness.waiting import wait_until
 pytestmark = pytest.mark.registry
 
 
-def test_an_operation_is_told_live_by_every_frontend(fleet: Cluster) -> None:
+def test_an_operation_is_shown_live_by_every_frontend(fleet: Cluster) -> None:
     line = Trickle(fleet.registry.port, bytes_per_s=600_000)
     fleet.registry.push("large", localai_files("1") | {"weights.bin": os.urandom(3_000_000)})
     fleet.offer("large", uri=f"127.0.0.1:{line.port}/large:latest")
@@ -75,7 +75,7 @@ def test_kinds_nobody_knows_are_refused(fleet: Cluster) -> None:
     assert "the kinds are nodes, operations, backends, models, replicas, galleries" in answer.message
 
 
-def test_a_model_that_comes_and_goes_is_told(fleet: Cluster) -> None:
+def test_a_model_that_comes_and_goes_is_shown(fleet: Cluster) -> None:
     admin = fleet.start_frontend("a")
     page = Listener(admin, "models")
     config = "name: tiny\nbackend: llama-cpp\nparameters: {model: tiny.gguf}\n"
@@ -88,7 +88,7 @@ def test_a_model_that_comes_and_goes_is_told(fleet: Cluster) -> None:
     page.close()
 
 
-def test_what_a_gallery_offers_anew_is_told_and_a_gallery_that_says_the_same_is_not(fleet: Cluster) -> None:
+def test_a_changed_gallery_is_announced_and_an_unchanged_one_is_not(fleet: Cluster) -> None:
     admin = fleet.start_frontend("a")
     page = Listener(admin, "galleries", "models")
 

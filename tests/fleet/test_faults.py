@@ -88,7 +88,7 @@ def test_a_frontend_that_is_paused_for_longer_than_its_lease_in_the_middle_of_an
     assert fleet.digests("slow", frontend="b") == {"one": digest}
 
 
-def test_a_store_that_restarts_during_the_switch_of_five_nodes_rolls_nothing_back(
+def test_a_store_that_restarts_during_the_rollout_on_five_nodes_rolls_nothing_back(
     fleet: Cluster, store: str, postgres: Postgres
 ) -> None:
     nodes = ("n1", "n2", "n3", "n4", "n5")
@@ -100,16 +100,16 @@ def test_a_store_that_restarts_during_the_switch_of_five_nodes_rolls_nothing_bac
     slow = files["run.sh"].replace(b"#!/bin/sh\n", b"#!/bin/sh\nsleep 4\n")
     second = fleet.registry.push("echo", {**files, "run.sh": slow})
 
-    def trials() -> int:
+    def smoke_tests() -> int:
         """New versions that are being started beside the old ones."""
         return sum(len(list(fleet.worker_dir(name).glob("run/processes/*"))) - 1 for name in nodes)
 
-    assert trials() == 0
+    assert smoke_tests() == 0
     job = fleet.begin("/api/backends/upgrade/echo")
-    wait_until(lambda: trials() > 0, what="a new version is being started", within_s=60)
+    wait_until(lambda: smoke_tests() > 0, what="a new version is being started", within_s=60)
     postgres.stop(signal.SIGINT)
     try:
-        wait_until(lambda: trials() == 0, what="whoever switched wants to go on", within_s=60)
+        wait_until(lambda: smoke_tests() == 0, what="the rollout of every node waits for the store", within_s=60)
     finally:
         postgres.start()
     fleet.wait_for_operation(job, within_s=120)

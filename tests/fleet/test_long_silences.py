@@ -27,7 +27,7 @@ def orders(admin: Admin, backend: str) -> list[tuple[str, str, int]]:
     return [(row["verb"], row["state"], row["attempts"]) for row in rows]
 
 
-def test_a_bus_that_is_away_for_long_costs_no_attempt(fleet: Cluster) -> None:
+def test_a_bus_that_is_unavailable_for_long_costs_no_attempt(fleet: Cluster) -> None:
     """F-20: what was asked before and meanwhile is done when it is back."""
     digests = {name: fleet.offer_image(name, localai_files(name)) for name in ("before", "meanwhile")}
     admin = fleet.start_frontend("a", "--auto-approve", "--backend-install-timeout", "2")
@@ -49,7 +49,9 @@ def test_a_bus_that_is_away_for_long_costs_no_attempt(fleet: Cluster) -> None:
         fleet.wait_for_digests(name, {"one": digest})
 
 
-def test_a_store_that_is_away_for_long_ends_nothing(fleet: Cluster, store: str, request: pytest.FixtureRequest) -> None:
+def test_a_store_that_is_unavailable_for_long_ends_nothing(
+    fleet: Cluster, store: str, request: pytest.FixtureRequest
+) -> None:
     """F-14: what runs serves on, and when it is back nothing is taken away, done again or held against a node."""
     if not store.startswith("postgresql"):
         pytest.skip("a file does not go away")

@@ -29,7 +29,7 @@ def old(fleet: Cluster, admin: Admin, request: pytest.FixtureRequest) -> Iterato
 @pytest.mark.parametrize(
     "old", [OLDEST, SINCE_MAY_2026, SINCE_JULY_2026], ids=["oldest", "since-may-2026", "since-july-2026"], indirect=True
 )
-def test_old_and_new_workers_do_what_was_asked(fleet: Cluster, admin: Admin, old: LocalAiWorker) -> None:
+def test_old_and_new_workers_do_what_was_requested(fleet: Cluster, admin: Admin, old: LocalAiWorker) -> None:
     first = fleet.offer_image("echo", localai_files("1"))
     old.offered["echo"] = first
     fleet.start_worker("new")
@@ -56,7 +56,7 @@ def test_old_and_new_workers_do_what_was_asked(fleet: Cluster, admin: Admin, old
     assert old.installed == {}
 
 
-def test_what_an_old_worker_refuses_is_told_in_its_words(fleet: Cluster, admin: Admin, old: LocalAiWorker) -> None:
+def test_what_an_old_worker_refuses_is_shown_in_its_words(fleet: Cluster, admin: Admin, old: LocalAiWorker) -> None:
     digest = fleet.offer_image("echo", localai_files("1"))
     assert admin.call("POST", "/api/galleries/refresh").status == 200
     job = fleet.begin("/api/backends/install/echo")

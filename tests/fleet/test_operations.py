@@ -10,7 +10,7 @@ from harness.localai_backend import http_files, localai_files
 pytestmark = pytest.mark.registry
 
 
-def test_an_install_reaches_every_node_and_the_list_tells_which_has_which_version(fleet: Cluster) -> None:
+def test_an_install_reaches_every_node_and_the_list_shows_which_has_which_version(fleet: Cluster) -> None:
     digest = fleet.offer_image("echo", localai_files("1"), version="1.0")
     admin = fleet.start_frontend("a", "--auto-approve")
     for name in ("one", "two"):

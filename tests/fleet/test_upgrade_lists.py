@@ -26,7 +26,7 @@ def available(fleet: Cluster, frontend: str) -> dict[str, Any]:
     return {name: upgrade["available_digest"] for name, upgrade in fleet.upgrades(frontend=frontend).items()}
 
 
-def test_every_frontend_tells_the_same_of_upgrades_nobody_looked_for_before(fleet: Cluster) -> None:
+def test_every_frontend_shows_the_same_upgrades_that_nobody_looked_for_before(fleet: Cluster) -> None:
     first = fleet.offer_image("echo", localai_files("1"))
     both = ("a", "b")
     for name in both:

@@ -57,7 +57,7 @@ def serving(fleet: Cluster) -> Iterator[list[Serving]]:
         assert replica.answers > 10
 
 
-def test_a_broken_version_harms_nobody_a_good_one_arrives_and_back_is_a_switch(fleet: Cluster) -> None:
+def test_a_broken_version_harms_nobody_a_good_one_arrives_and_a_rollback_is_quick(fleet: Cluster) -> None:
     first = fleet.offer_image("echo", localai_files("1"))
     admin = fleet.start_frontend("a", *FAST)
     for name in NODES:

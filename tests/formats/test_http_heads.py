@@ -52,7 +52,7 @@ def test_two_lengths_none_or_a_wrong_one_are_not_remembered() -> None:
         assert repeated.body_of(head + b"hello") is None
 
 
-def test_heads_that_never_come_again_are_given_up() -> None:
+def test_heads_that_never_repeat_are_dropped() -> None:
     repeated: RepeatedHead[str] = RepeatedHead()
     for number in range(MISSES_MOST + 5):
         repeated.learn(message(b"x", b"A%d\r\nContent-Length: %%d\r\n\r\n" % number), "meaning")

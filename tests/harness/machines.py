@@ -44,7 +44,7 @@ class Machine:
         node: Node,
         conditions: tuple[Condition, ...] | None = None,
         *,
-        told_from: str | None = None,
+        source_address: str | None = None,
         **usage: Any,
     ) -> Heartbeat:
         return Heartbeat(
@@ -54,7 +54,7 @@ class Machine:
             instance=self.process if self.secret else None,
             secret_hash=hash_secret(self.secret or "a registration token"),
             joined=self.secret is None,
-            told_from=told_from,
+            source_address=source_address,
         )
 
 
@@ -99,7 +99,7 @@ async def register(stores: Stores, machine: Machine, **options: Any) -> Node:
 
 
 async def beat(stores: Stores, machine: Machine, node: Node, **usage: Any) -> HeartbeatOutcome:
-    (outcome,) = await stores.registration.beat([machine.beat(node, **usage)])
+    (outcome,) = await stores.registration.record_heartbeats([machine.beat(node, **usage)])
     return outcome
 
 

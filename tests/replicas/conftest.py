@@ -27,6 +27,15 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats, engine: 
     running.stop()
 
 
+@pytest.fixture(params=BOTH)
+def cluster_without_engine(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
+    """For backends that the test itself installs."""
+    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    running = Cluster(tmp_path, nats, store)
+    yield running
+    running.stop()
+
+
 @pytest.fixture(scope="session")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
     """Where the tiny model's weights are fetched from."""

@@ -79,7 +79,7 @@ def state_of(admin: Admin) -> str:
     return str(answer.json()["state"]) if answer.status == 200 else ""
 
 
-def test_any_frontend_tells_and_stops_alike_and_a_load_outlives_the_one_that_began_it(cluster: Cluster) -> None:
+def test_any_frontend_shows_and_stops_alike_and_a_load_outlives_the_one_that_began_it(cluster: Cluster) -> None:
     first = cluster.start_frontend("a")
     start_worker(cluster, "w1")
     second = cluster.start_frontend("b")

@@ -1,27 +1,21 @@
 """A load that nobody wants any more stops where it stands: nothing is fetched, started or kept for it."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from harness.cluster import Cluster, ask
-from harness.databases import BOTH
 from harness.echo_cluster import CONFIG, add_echo_models, start_echo_worker
 from harness.gated_files import GatedFiles
-from harness.nats import Nats
 from harness.programs import Admin
 from harness.waiting import wait_until
 
 WEIGHTS = b"the weights" * 1000
 
 
-@pytest.fixture(params=BOTH)
-def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
-    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Cluster(tmp_path, nats, store)
-    yield running
-    running.stop()
+@pytest.fixture
+def cluster(cluster_without_engine: Cluster) -> Cluster:
+    return cluster_without_engine
 
 
 @pytest.fixture

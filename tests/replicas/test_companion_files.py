@@ -118,7 +118,7 @@ def test_companions_are_sent_and_their_backend_reads_them_all(cluster: Cluster) 
     )
 
 
-def test_companions_are_fetched_by_the_worker_one_after_another_and_that_is_told(cluster: Cluster) -> None:
+def test_companions_are_fetched_by_the_worker_one_after_another_and_that_is_shown(cluster: Cluster) -> None:
     admin = cluster.admin()
     web = GatedFiles({name.rpartition("/")[2]: data * 1000 for name, data in FILES.items()})
     try:

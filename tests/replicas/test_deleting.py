@@ -61,7 +61,7 @@ def test_a_delete_on_one_machine_moves_what_it_served(cluster: Cluster, shelf: S
     assert admin.call("GET", f"/api/nodes/{ids['w2']}/backends").json() == []
 
 
-def test_a_delete_everywhere_is_told_to_whoever_asks_and_undone_by_an_install(cluster: Cluster, shelf: Shelf) -> None:
+def test_a_delete_everywhere_is_shown_to_whoever_asks_and_undone_by_an_install(cluster: Cluster, shelf: Shelf) -> None:
     admin = begin(cluster, shelf, "w1")
     assert chat(admin).status == 200
     node_id = admin.nodes()["w1"]["id"]
@@ -85,7 +85,7 @@ def test_a_delete_everywhere_is_told_to_whoever_asks_and_undone_by_an_install(cl
     assert chat(admin).status == 200
 
 
-def test_the_command_tells_what_it_ends(cluster: Cluster, shelf: Shelf) -> None:
+def test_the_command_shows_what_it_ends(cluster: Cluster, shelf: Shelf) -> None:
     admin = begin(cluster, shelf, "w1")
     assert chat(admin).status == 200
     where = clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=ADMIN_KEY)

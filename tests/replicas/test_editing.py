@@ -1,16 +1,12 @@
 """A model that serves is edited under a stream of requests: no mistake and no load is noticed by any of them."""
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.cluster import ADMIN_KEY, Cluster, ask
-from harness.databases import BOTH
 from harness.echo_cluster import start_echo_worker
-from harness.nats import Nats
 from harness.programs import Admin, Answer, clean_environment, run_cli
 from harness.traffic import Traffic
 from harness.waiting import wait_until
@@ -18,12 +14,9 @@ from harness.waiting import wait_until
 CONFIG = "name: tiny\nbackend: echo\ntemplate: {use_tokenizer_template: true}\n"
 
 
-@pytest.fixture(params=BOTH)
-def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
-    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Cluster(tmp_path, nats, store)
-    yield running
-    running.stop()
+@pytest.fixture
+def cluster(cluster_without_engine: Cluster) -> Cluster:
+    return cluster_without_engine
 
 
 def cli(admin: Admin, *words: str) -> str:

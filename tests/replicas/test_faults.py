@@ -121,7 +121,7 @@ def store_line(cluster: Cluster) -> Iterator[ProxyThread | None]:
         line.stop()
 
 
-def test_while_the_store_is_away_what_is_loaded_serves_and_nothing_is_reaped(
+def test_while_the_store_is_unavailable_what_is_loaded_serves_and_nothing_is_stopped(
     cluster: Cluster, shelf: Shelf, store_line: ProxyThread | None
 ) -> None:
     """F-14, with short limits: away for twice the time after which a silent machine would be gone."""

@@ -70,7 +70,7 @@ def test_a_lowered_limit_of_a_machine_is_kept(cluster: Cluster, shelf: Shelf) ->
     assert len({row["node_id"] for row in after}) == 2
 
 
-def test_a_smaller_wish_ends_loads_that_wait_and_is_heard_at_once(cluster: Cluster, shelf: Shelf) -> None:
+def test_a_smaller_desired_count_ends_loads_that_wait_at_once(cluster: Cluster, shelf: Shelf) -> None:
     admin = cluster.start_frontend()
     cluster.start_worker("w1")
     cluster.start_worker("w2")

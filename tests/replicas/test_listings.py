@@ -23,7 +23,7 @@ def read(admin: Admin, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_what_runs_is_told_everywhere(cluster: Cluster, shelf: Shelf) -> None:
+def test_what_runs_is_shown_everywhere(cluster: Cluster, shelf: Shelf) -> None:
     admin = cluster.start_frontend()
     cluster.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
@@ -65,7 +65,9 @@ def test_what_runs_is_told_everywhere(cluster: Cluster, shelf: Shelf) -> None:
     assert "no healthy node has the labels tier=fast" in cli(admin, "why", "tiny").stdout
 
 
-def test_a_model_that_nothing_can_serve_is_told_at_once_and_waited_for_no_longer_than_said(cluster: Cluster) -> None:
+def test_a_model_that_nothing_can_serve_is_reported_at_once_and_waited_for_no_longer_than_requested(
+    cluster: Cluster,
+) -> None:
     admin = cluster.start_frontend()
     cluster.start_worker("w1")
     (cluster.directory / "ghost.yaml").write_text(GHOST)

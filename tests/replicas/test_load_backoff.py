@@ -1,25 +1,17 @@
 """A machine that cannot load a model for a reason of its own, and others that can."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from harness.cluster import ADMIN_KEY, Cluster, ask
-from harness.databases import BOTH
 from harness.echo_cluster import add_echo_models, repair_echo_worker, start_echo_worker
 from harness.gated_files import GatedFiles
-from harness.nats import Nats
 from harness.programs import Admin, clean_environment, run_cli
 from harness.waiting import wait_until
 
 
-@pytest.fixture(params=BOTH)
-def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
-    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Cluster(tmp_path, nats, store)
-    yield running
-    running.stop()
+@pytest.fixture
+def cluster(cluster_without_engine: Cluster) -> Cluster:
+    return cluster_without_engine
 
 
 def cli(admin: Admin, *words: str) -> str:
@@ -27,7 +19,7 @@ def cli(admin: Admin, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_whoever_waits_is_served_by_another_machine_and_the_one_that_failed_rests(cluster: Cluster) -> None:
+def test_whoever_waits_is_served_by_another_node_and_the_one_that_failed_cools_down(cluster: Cluster) -> None:
     admin = cluster.start_frontend()
     start_echo_worker(cluster, "good")
     add_echo_models(admin, "first", "horse")
@@ -92,7 +84,7 @@ def test_a_machine_that_joins_takes_what_the_others_failed(cluster: Cluster) -> 
     wait_until(lambda: ask(admin, "horse").status == 200, what="a machine that has not failed it serves it")
 
 
-def test_the_listing_says_why_fewer_run_than_are_wanted(cluster: Cluster) -> None:
+def test_the_listing_shows_why_fewer_run_than_are_desired(cluster: Cluster) -> None:
     admin = cluster.start_frontend()
     start_echo_worker(cluster, "good")
     add_echo_models(admin, "horse")

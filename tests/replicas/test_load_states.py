@@ -1,17 +1,14 @@
 """What a load is said to do is what it does, from its first moment to its last."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.cluster import Cluster
-from harness.databases import BOTH
 from harness.gated_files import GatedFiles
 from harness.localai_backend import localai_files, write_localai_backend
-from harness.nats import Nats
 from harness.oci_registry import layer_of
 from harness.programs import Admin
 from harness.waiting import wait_until
@@ -25,12 +22,9 @@ parameters: {model: horse/model.gguf}
 STARTED = "its process is starting"
 
 
-@pytest.fixture(params=BOTH)
-def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
-    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Cluster(tmp_path, nats, store)
-    yield running
-    running.stop()
+@pytest.fixture
+def cluster(cluster_without_engine: Cluster) -> Cluster:
+    return cluster_without_engine
 
 
 def backend_archive(go: Path) -> bytes:
@@ -77,7 +71,7 @@ def without_moments(seen: list[tuple[str, str, str]]) -> list[tuple[str, str, st
     return [told for told in seen if told[0] != "pending"]
 
 
-def test_every_step_of_a_load_is_told_while_it_lasts(cluster: Cluster) -> None:
+def test_every_step_of_a_load_is_shown_while_it_lasts(cluster: Cluster) -> None:
     start, loaded = cluster.gates / "start", cluster.gates / "loaded"
     web = GatedFiles({"weights": b"the weights" * 100, "echo.tar": backend_archive(start)})
     gallery = cluster.directory / "gallery.yaml"

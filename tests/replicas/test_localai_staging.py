@@ -49,7 +49,7 @@ class Heard:
         self.messages.append(json.loads(message.data))
 
 
-async def test_what_a_frontend_stages_is_told_as_localai_tells_it(cluster: Cluster, connect: Connect) -> None:
+async def test_what_a_frontend_stages_is_published_in_localais_form(cluster: Cluster, connect: Connect) -> None:
     bus, heard = await connect("other"), Heard()
     await bus.serve("staging.*.progress", heard.take, concurrency=1)
     web = GatedFiles({"model.gguf": b"w" * 4000, "eyes.gguf": b"e" * 1000})
@@ -128,15 +128,15 @@ class HeldClock:
         return self.now_s
 
 
-async def test_a_mirror_ends_by_itself_and_what_is_ours_has_none() -> None:
+async def test_a_mirror_ends_automatically_and_what_is_ours_has_none() -> None:
     clock, ours = HeldClock(), set[str]()
     mirrors = RemoteStaging(clock, is_ours=ours.__contains__)
     message = BusMessage(SUBJECT, json.dumps({"model_id": MODEL, "done": False, "status": STATUS}).encode())
-    await mirrors.hear(message)
+    await mirrors.on_staging(message)
     clock.now_s = EXPIRES_S
     assert mirrors.find(MODEL) is not None
     clock.now_s += 1
     assert mirrors.find(MODEL) is None
     ours.add(MODEL)
-    await mirrors.hear(message)
+    await mirrors.on_staging(message)
     assert mirrors.find(MODEL) is None

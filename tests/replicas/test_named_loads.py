@@ -1,24 +1,17 @@
 """`corral models load MODEL --node NODE`: there, or refused with the reason."""
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from harness.cluster import ADMIN_KEY, Cluster, ask
-from harness.databases import BOTH
 from harness.echo_cluster import add_echo_models, start_echo_worker
-from harness.nats import Nats
 from harness.programs import Admin, clean_environment, run_cli
 
 
-@pytest.fixture(params=BOTH)
-def cluster(request: pytest.FixtureRequest, tmp_path: Path, nats: Nats) -> Iterator[Cluster]:
-    store = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    running = Cluster(tmp_path, nats, store)
-    yield running
-    running.stop()
+@pytest.fixture
+def cluster(cluster_without_engine: Cluster) -> Cluster:
+    return cluster_without_engine
 
 
 def load(admin: Admin, node: str) -> "subprocess.CompletedProcess[str]":

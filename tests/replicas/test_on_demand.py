@@ -3,7 +3,7 @@
 from harness.cluster import Cluster, stream_chat
 
 
-def test_a_question_to_a_cold_model_is_answered(cluster: Cluster) -> None:
+def test_a_request_for_a_model_on_demand_is_answered(cluster: Cluster) -> None:
     admin = cluster.start_frontend()
     cluster.start_worker("w1", bare=True)
     assert admin.call("POST", "/api/models/install", body={"name": "smollm2"}).status == 201

@@ -30,7 +30,7 @@ def fleet(tmp_path: Path, nats: Nats, postgres_url: str) -> Iterator[Cluster]:
     running.stop()
 
 
-def test_a_dead_workers_replica_and_a_cold_model_come_up_without_the_registry(
+def test_a_dead_workers_replica_and_a_model_on_demand_come_up_without_the_registry(
     fleet: Cluster, registry: OciRegistry, tmp_path: Path
 ) -> None:
     registry.push("echo", {"run.sh": b"#!/bin/sh\n"})

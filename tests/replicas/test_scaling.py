@@ -78,9 +78,7 @@ def test_a_model_that_nobody_asks_is_ended_and_comes_back_when_somebody_does(clu
     assert [replica["id"] for replica in cluster.ready("kept")] == [kept["id"]]
 
 
-def test_room_is_made_by_ending_what_was_used_least_recently_and_never_what_is_busy(
-    cluster: Cluster, shelf: Shelf
-) -> None:
+def test_the_least_recently_used_replica_is_evicted_and_never_a_busy_one(cluster: Cluster, shelf: Shelf) -> None:
     admin = cluster.start_frontend()
     cluster.start_worker("w1")
     cluster.start_worker("w2")

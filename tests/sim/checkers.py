@@ -155,7 +155,7 @@ class Checkers:
 class _Eager(LoadJobStore):
     """Loads for whoever asks, whatever is there already."""
 
-    async def ask(self, model: str, revision: str, *, cause: str, ids: Any) -> LoadJob:
+    async def request_load(self, model: str, revision: str, *, cause: str, ids: Any) -> LoadJob:
         async def body(tx: Tx) -> LoadJob:
             jobs = {job.ordinal: job for job in await read_jobs(tx, "WHERE model = $1", model)}
             return await put_job(tx, model, revision, Add(why=cause), jobs, ids)

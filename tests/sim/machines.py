@@ -160,7 +160,7 @@ class Worker:
                     instance=claim.instance,
                     secret_hash=claim.key_hash or "",
                 )
-                [outcome] = await stores.registration.beat([beat])
+                [outcome] = await stores.registration.record_heartbeats([beat])
                 if outcome.accepted:
                     await self._obey(stores)
             except Exception as error:

@@ -45,7 +45,7 @@ def simulate(seed: int, directory: Path, *, play: Play = World.run, machines: in
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
-def test_what_is_wanted_is_what_runs_after_any_faults(seed: int, tmp_path: Path) -> None:
+def test_what_is_desired_is_what_runs_after_any_faults(seed: int, tmp_path: Path) -> None:
     world = simulate(seed, tmp_path)
     print(f"seed {seed}: {world.checkers.commits} commits in {world.now_s():.0f} virtual seconds")
 
@@ -105,7 +105,7 @@ def test_a_load_that_shows_life_may_take_as_long_as_it_takes(tmp_path: Path) -> 
     simulate(1, tmp_path, play=play, machines=1)
 
 
-def test_what_is_in_use_is_rebuilt_also_where_only_a_maximum_is_wanted(tmp_path: Path) -> None:
+def test_what_is_in_use_is_rebuilt_also_where_only_a_maximum_is_set(tmp_path: Path) -> None:
     async def play(world: World) -> None:
         await world.begin()
         await asyncio.sleep(30)

@@ -98,7 +98,7 @@ class Frontend:
             grpc=None,
             stager=None,
             shared_models=False,
-            ask_report=self._reports.ask,
+            request_report=self._reports.request_report,
             notify_others=self._changed,
             pace=ScalingPace(),
             orphan_grace_s=20.0,
@@ -106,7 +106,7 @@ class Frontend:
             clock=world.clock,
             ids=ids,
         )
-        self._reports.listen(self.replication.controller.hear)
+        self._reports.listen(self.replication.controller.on_report)
         self._reports.on_routes(self.replication.changed)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -276,7 +276,7 @@ class World:
         if not self.frontends:
             return None
         host = self._streams["work"].choice(sorted(self.frontends))
-        settled = await self.frontends[host].replication.desk.ask(model, within_s=within_s)
+        settled = await self.frontends[host].replication.coordinator.load(model, within_s=within_s)
         if settled.cause is not None or settled.progress is not None:
             self.note(f"asked for {model} at {host}: {settled}")
         return settled

@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from corral.system.http_clients import note_known
+from corral.system.http_clients import mark_authenticated
 from corral.system.http_limits import HttpLimits, connections_within, network_of
 from corral.system.http_server import serve_http
 from harness.gateway import running_gateway
@@ -82,7 +82,7 @@ async def serving(limits: HttpLimits = SHORT) -> AsyncIterator[Served]:
 
     async def with_keys(scope: Scope, receive: Receive, send: Send) -> None:
         if (b"authorization", b"good") in scope["headers"]:
-            note_known(scope)
+            mark_authenticated(scope)
         served.asked += 1
         await app(scope, receive, send)
 
@@ -219,7 +219,7 @@ async def test_who_sends_a_byte_now_and_then_is_let_go_too() -> None:
         assert status(await answer_to_a_byte_now_and_then(served.port, GET)) == 408
 
 
-async def test_who_sends_a_byte_now_and_then_to_the_lane_is_let_go_too() -> None:
+async def test_who_sends_a_byte_now_and_then_to_the_gateway_is_closed_too() -> None:
     async with running_gateway(http=PATIENT) as gateway:
         assert status(await answer_to_a_byte_now_and_then(gateway.port, b"GET /v1/models HTTP/1.1\r\n")) == 408
 
@@ -372,7 +372,7 @@ async def test_beyond_the_limit_of_all_nobody_goes_who_showed_a_good_credential(
         assert status(await everything(served.port, GET + b"Connection: close\r\n\r\n", address="127.0.0.3")) == 200
 
 
-async def test_with_every_place_at_work_a_newcomer_is_told_to_come_again() -> None:
+async def test_with_every_slot_busy_a_new_client_is_told_to_retry_later() -> None:
     limits = replace(LONG, connections=3)
     async with serving(limits) as served:
         start = b"POST /read HTTP/1.1\r\nAuthorization: good\r\nContent-Length: 10\r\n\r\n"
@@ -425,7 +425,7 @@ async def test_an_answer_to_a_known_client_does_not_give_way() -> None:
 
 
 async def test_an_answer_that_is_read_slowly_ends_where_nobody_knows_the_reader() -> None:
-    async with serving(replace(SHORT, stall_s=30, stranger_answer_s=0.5)) as served:
+    async with serving(replace(SHORT, stall_s=30, unauthenticated_answer_s=0.5)) as served:
         known = await never_reading(served.port, b"GET /stream HTTP/1.1\r\nAuthorization: good\r\n\r\n")
         await until(lambda: served.asked == 1, "the known client is being answered")
         stranger = await never_reading(served.port, b"GET /stream HTTP/1.1\r\n\r\n")

@@ -11,12 +11,12 @@ from harness.namespaces import TwoMachines
 
 
 async def test_a_name_that_leads_to_this_machine_is_for_who_is_here() -> None:
-    await check_reach("localhost:80", told_from="127.0.0.1", what="files")
-    await check_reach("192.0.2.1:80", told_from="192.0.2.7", what="files")
+    await check_reach("localhost:80", source_address="127.0.0.1", what="files")
+    await check_reach("192.0.2.1:80", source_address="192.0.2.7", what="files")
     with pytest.raises(Unavailable, match="cannot have"):
-        await check_reach("localhost:80", told_from="192.0.2.7", what="files")
+        await check_reach("localhost:80", source_address="192.0.2.7", what="files")
     with pytest.raises(Unavailable, match="look"):
-        await check_reach("no-such-host.invalid:80", told_from="192.0.2.7", what="files")
+        await check_reach("no-such-host.invalid:80", source_address="192.0.2.7", what="files")
 
 
 def test_own_addresses_are_known() -> None:
@@ -46,4 +46,4 @@ async def test_a_name_that_is_not_looked_up_in_time_is_nobodys(monkeypatch: pyte
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", never)
     monkeypatch.setattr("corral.system.resolve_host.LOOK_UP_WITHIN_S", 0.01)
     with pytest.raises(Unavailable, match="look"):
-        await check_reach("slow.example:80", told_from="192.0.2.7", what="files")
+        await check_reach("slow.example:80", source_address="192.0.2.7", what="files")

@@ -105,7 +105,7 @@ def start(localai: LocalAiFrontend, directory: Path, *flags: str) -> Program:
     )  # fmt: skip
 
 
-def test_our_worker_joins_a_localai_frontend_beats_answers_and_leaves(
+def test_our_worker_joins_a_localai_frontend_sends_heartbeats_answers_and_leaves(
     localai: LocalAiFrontend, nats: Nats, tmp_path: Path
 ) -> None:
     worker = start(localai, tmp_path, "--bus", nats.url)

@@ -190,7 +190,7 @@ class Artifacts:
             return await self._run(
                 lambda token: collect_garbage(self._installer, count, in_use, token, spare_s=spare_s, released=released)
             )
-        except BaseException:
+        except BaseException:  # not collected: the next collection gets them
             self._released |= released
             raise
 

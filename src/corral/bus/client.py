@@ -267,7 +267,7 @@ class Bus:
                 except CorralError as error:
                     self.last_problem = str(error)
                     log.warning("bus.reconnect_failed", error=str(error), attempt=attempt)
-                except Exception as error:
+                except Exception as error:  # a bug must not end the attempts to reconnect
                     self.last_problem = str(error)
                     log.exception("bus.reconnect_crashed", attempt=attempt)
                 else:
@@ -441,7 +441,7 @@ class Bus:
         except CorralError as error:
             self._log_failure(service.subject, error)
             answer = service.answers(error) if service.answers else None
-        except Exception as error:
+        except Exception as error:  # the sender gets an answer, also after a bug
             log.exception("bus.handler_crashed", subject=incoming.subject)
             unexpected = CorralError(
                 f"unexpected {type(error).__name__} while handling {incoming.subject!r}; see the log"
@@ -542,7 +542,7 @@ class Bus:
         for listener in self._listeners:
             try:
                 await listener()
-            except Exception:
+            except Exception:  # a failing listener must not affect the others
                 log.exception("bus.listener_crashed")
 
 

@@ -340,7 +340,7 @@ class ListDirReply(msgspec.Struct, frozen=True, omit_defaults=True):
 class CancelReply(msgspec.Struct, frozen=True, omit_defaults=True):
     cancelled: Count
     """How many running installs were told to stop."""
-    going_on: Count = 0
+    in_progress: Count = 0
     """Running deletes and rollbacks of the operation; they are not interrupted."""
     error: LongText = ""
 
@@ -483,7 +483,7 @@ class OpenRequests(msgspec.Struct, frozen=True, omit_defaults=True):
     """Requests waiting for a replica, by model."""
 
 
-class KeysQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
+class KeysRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Corral's own. Asks which API keys are in force; from a frontend that cannot read the store."""
 
     frontend: Name

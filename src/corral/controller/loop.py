@@ -162,7 +162,7 @@ class Reconciler:
     async def _wait(self) -> None:
         left_s = self._due_s - self._clock.monotonic_s()
         if left_s > 0 and await wait_or_timeout(self._wake, within_s=left_s) and self._gather_s:
-            await asyncio.sleep(self._gather_s)
+            await asyncio.sleep(self._gather_s)  # one run for all notifications of a burst
         self._wake.clear()
 
     async def _run_once(self) -> float:

@@ -36,6 +36,6 @@ class Snapshot(Generic[Value]):
         self._read_at_s = self._clock.monotonic_s()
         try:
             return await self._read()
-        except Exception:
+        except Exception:  # failed reads are spaced like successful ones
             self._read_at_s = self._clock.monotonic_s()
             raise

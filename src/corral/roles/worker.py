@@ -116,8 +116,8 @@ async def run_worker(settings: WorkerSettings, ports: WorkerPorts) -> None:
 
 
 def log_isolation(isolation: Isolation) -> None:
-    tell = log.info if isolation.level == "full" else log.warning
-    tell("worker.backend_isolation", level=isolation.level, reason=isolation.describe())
+    write_log = log.info if isolation.level == "full" else log.warning
+    write_log("worker.backend_isolation", level=isolation.level, reason=isolation.describe())
 
 
 NODE_UNKNOWN = "the cluster no longer knows this node (it was removed, or the database was lost)"

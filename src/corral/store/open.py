@@ -27,7 +27,7 @@ async def open_database(url: str, *, connections: int, clock: Clock, ids: Ids, m
         return database
     try:
         await database.migrate(prune_intents)
-    except BaseException:
+    except BaseException:  # the caller gets nothing to close
         await database.close()
         raise
     return database

@@ -76,7 +76,7 @@ class SystemDisk:
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
-        except BaseException:
+        except BaseException:  # an interrupt must not leave a part behind
             part.unlink(missing_ok=True)
             raise
         _flush_directory(path.parent)

@@ -24,7 +24,7 @@ ASKED_FROM_BYTES = 1 << 20
 CONTINUE_WITHIN_S = 5.0
 ANSWER_MOST_BYTES = 64 << 10
 RETRY_FIRST_S, RETRY_LONGEST_S = 0.01, 30.0
-FRUITLESS_TRIES = 14
+TRIES_WITHOUT_PROGRESS = 14
 """Attempts in a row that transferred no byte."""
 
 
@@ -33,16 +33,16 @@ async def upload(
 ) -> int:
     """Sends a file and returns the number of bytes sent. Calls `on_bytes` for each part. Raises when attempts in a row
     transfer nothing."""
-    sent, fruitless, delay_s = 0, 0, RETRY_FIRST_S
+    sent, without_progress, delay_s = 0, 0, RETRY_FIRST_S
     reached = -1
     problem: Exception | None = None
-    while fruitless < FRUITLESS_TRIES:
+    while without_progress < TRIES_WITHOUT_PROGRESS:
         try:
             offset = await _offset(server, file, sha256)
             if offset is None:
                 return sent
             if offset > reached:
-                reached, fruitless, delay_s = offset, 0, RETRY_FIRST_S
+                reached, without_progress, delay_s = offset, 0, RETRY_FIRST_S
             counter = _Counter(on_bytes)
             try:
                 done = await _put(server, file, sha256, offset, counter)
@@ -52,7 +52,7 @@ async def upload(
                 return sent
         except OSError as error:
             problem = error
-            fruitless += 1
+            without_progress += 1
             await asyncio.sleep(delay_s)
             delay_s = min(RETRY_LONGEST_S, delay_s * 2)
     raise Unavailable(f"{file.path.name} could not be sent to {server.url}: {problem or 'no progress'}")
@@ -172,7 +172,7 @@ async def _connect(host: str, port: int) -> socket.socket:
         except OSError as error:
             connection.close()
             problem = error
-        except BaseException:
+        except BaseException:  # cancelled
             connection.close()
             raise
         else:

@@ -45,7 +45,7 @@ class _WebSocket:
     def is_idle(self) -> bool:
         return False
 
-    def stranger_since_s(self) -> float | None:
+    def unauthenticated_since_s(self) -> float | None:
         return None  # its credential was checked when it was opened
 
     def tick(self, now_s: float) -> None:
@@ -69,7 +69,7 @@ class AppConnection(HttpToolsProtocol):
     """Missing bytes of a body that the parser does not read, because its head offers an upgrade."""
     _framing_bytes = 0
     """Bytes received since something last moved."""
-    _deaf = False
+    _ignores_input = False
     """Input is discarded: the connection ends with the current answer, or its request was rejected."""
     _is_rejected = False
     _rejection: _Rejected | None = None
@@ -100,7 +100,7 @@ class AppConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_s = self._now_s()
-        if self._deaf:
+        if self._ignores_input:
             self._discard(len(data))
             return
         if self._between and self._is_answered():
@@ -120,7 +120,7 @@ class AppConnection(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         """Parses at most the size of a head at once, so that a long piece cannot hide an endless head."""
         limit = self._limits.head_bytes
-        while data and not self._deaf and not self.transport.is_closing():
+        while data and not self._ignores_input and not self.transport.is_closing():
             room = limit - self._framing_bytes
             piece = data if self._in_body or len(data) <= room else data[:room]
             data = data[len(piece) :]
@@ -130,7 +130,7 @@ class AppConnection(HttpToolsProtocol):
                 self._framing_bytes = 0
                 continue
             self._framing_bytes += len(piece)
-            if self._framing_bytes >= limit and not self._deaf:
+            if self._framing_bytes >= limit and not self._ignores_input:
                 self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request headers are too large")
 
     def _parse(self, piece: bytes) -> bytes:
@@ -219,7 +219,7 @@ class AppConnection(HttpToolsProtocol):
         super().on_response_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        self._deaf = True
+        self._ignores_input = True
         client = self.connected
         assert client is not None
         client.endpoint = _WebSocket(self._clients, client)
@@ -238,7 +238,7 @@ class AppConnection(HttpToolsProtocol):
 
     def _reject(self, status: HTTPStatus, text: str) -> None:
         cycle: RequestResponseCycle | None = self.cycle
-        self._deaf = True
+        self._ignores_input = True
         self._since_s = self._now_s()
         if not self._is_answered():
             assert cycle is not None
@@ -270,7 +270,7 @@ class AppConnection(HttpToolsProtocol):
             return self._between or self._is_unknown()
         return self._in_body and self._is_unknown()
 
-    def stranger_since_s(self) -> float | None:
+    def unauthenticated_since_s(self) -> float | None:
         return self._asked_s if self._is_unknown() else None
 
     def tick(self, now_s: float) -> None:
@@ -289,10 +289,12 @@ class AppConnection(HttpToolsProtocol):
         elif not self._is_rejected and not self._is_answered():
             waits_for_body = self._in_body and not self.flow.read_paused
             if (waits_for_body and now_s - self._heard_s > limits.body_silence_s) or (
-                self.cycle.response_started and self._is_unknown() and now_s - self._asked_s > limits.stranger_answer_s
+                self.cycle.response_started
+                and self._is_unknown()
+                and now_s - self._asked_s > limits.unauthenticated_answer_s
             ):
                 transport.abort()
-        elif self._deaf or self._in_body:
+        elif self._ignores_input or self._in_body:
             if waited_s > limits.discard_within_s:
                 transport.close()
         elif self._between:

@@ -195,7 +195,7 @@ class EventStream:
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise Unreachable(f"cannot reach {self._origin}: {cause_of(error)}") from error
-        except BaseException:
+        except BaseException:  # an interrupt must not leave the connection open
             self._connection.close()
             raise
         self.status = self._response.status

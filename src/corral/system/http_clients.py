@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 TICK_EVERY_S = 0.5
 CHECKS_MAX = 64
-"""How many connections are checked to find one to close. Those that stay go to the end of the line."""
+"""How many connections are checked to find one to close. Those that stay go to the end."""
 LOG_EVERY_S = 60.0
 _FULL = b"too many connections; retry later"
 _REJECTION = (
@@ -35,7 +35,7 @@ class ConnectionHandler(Protocol):
         """Whether the connection may be closed: no request is being answered, and none of a known client received."""
         ...
 
-    def stranger_since_s(self) -> float | None:
+    def unauthenticated_since_s(self) -> float | None:
         """Since when it has been answering a client without a valid credential; None if it is not."""
         ...
 
@@ -57,7 +57,7 @@ class ClientSlot:
         """Whether the client has presented a valid credential."""
 
 
-class _Line:
+class _Connections:
     """Connections in order of arrival."""
 
     __slots__ = ("known", "unknown")
@@ -89,11 +89,11 @@ class _Line:
                 clients[client] = None
         return None
 
-    def find_stranger(self) -> ClientSlot | None:
+    def find_unauthenticated(self) -> ClientSlot | None:
         """Includes connections that are being closed: they keep their slot until the client has read the answer."""
         held: list[tuple[float, ClientSlot]] = []
         for client in islice(self.unknown, CHECKS_MAX):
-            since_s = client.endpoint.stranger_since_s()
+            since_s = client.endpoint.unauthenticated_since_s()
             if since_s is not None and not client.is_known:
                 held.append((since_s, client))
         return min(held, key=lambda one: one[0])[1] if held else None
@@ -111,8 +111,8 @@ class ClientSlots:
         self._limits = limits
         self._is_proxy = is_proxy
         self.now_s = now_s
-        self._all = _Line()
-        self._by_network: dict[str, _Line] = {}
+        self._all = _Connections()
+        self._by_network: dict[str, _Connections] = {}
         self.ended = 0
         self.rejected = 0
         self._logged_s = -LOG_EVERY_S
@@ -125,9 +125,13 @@ class ClientSlots:
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else ""
         network = network_of(address)
-        line = self._by_network.get(network)
-        if line is not None and len(line) >= self._limits.connections_per_address and not self._is_proxy(address):
-            has_slot = self._free_slot(line)
+        connections = self._by_network.get(network)
+        if (
+            connections is not None
+            and len(connections) >= self._limits.connections_per_address
+            and not self._is_proxy(address)
+        ):
+            has_slot = self._free_slot(connections)
         else:
             has_slot = len(self._all) < self._limits.connections or self._free_slot(self._all)
         if not has_slot:
@@ -135,19 +139,19 @@ class ClientSlots:
             return None
         client = ClientSlot(endpoint, transport, network)
         self._all.unknown[client] = None
-        self._by_network.setdefault(network, _Line()).unknown[client] = None
+        self._by_network.setdefault(network, _Connections()).unknown[client] = None
         return client
 
     def leave(self, client: ClientSlot) -> None:
         self._all.remove(client)
-        line = self._by_network.get(client.network)
-        if line is not None:
-            line.remove(client)
-            if not len(line):
+        connections = self._by_network.get(client.network)
+        if connections is not None:
+            connections.remove(client)
+            if not len(connections):
                 del self._by_network[client.network]
 
-    def _free_slot(self, line: _Line) -> bool:
-        client = line.find_idle() or line.find_stranger()
+    def _free_slot(self, connections: _Connections) -> bool:
+        client = connections.find_idle() or connections.find_unauthenticated()
         if client is None:
             return False
         self.ended += 1
@@ -188,12 +192,12 @@ class ClientSlots:
         while True:
             try:
                 self.tick()
-            except Exception:
+            except Exception:  # a bug in one tick must not end the limits
                 log.exception("http.tick_crashed")
             await asyncio.sleep(TICK_EVERY_S)
 
 
-def note_known(scope: MutableMapping[str, Any]) -> None:
+def mark_authenticated(scope: MutableMapping[str, Any]) -> None:
     """Records that the client of this ASGI request has presented a valid credential."""
     client = scope.get("state", {}).get("client")
     if client is not None:

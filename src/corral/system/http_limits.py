@@ -23,7 +23,7 @@ class HttpLimits:
     """How long a request that needs its body may receive none of it."""
     stall_s: float = 60.0
     """How long a client may read nothing of what it was sent."""
-    stranger_answer_s: float = 300.0
+    unauthenticated_answer_s: float = 300.0
     """How long an answer to a client without a valid credential may take, however slowly it is read. Such answers are
     pages and their assets, which are small."""
     discard_bytes: int = 32 << 20

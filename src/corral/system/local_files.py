@@ -22,7 +22,7 @@ class LocalFile:
     """When the inode last changed, so that a file moved here with an old date counts as new."""
 
 
-class HashBook:
+class HashCache:
     """SHA-256 of local files, computed once for each state of a file."""
 
     def __init__(self) -> None:

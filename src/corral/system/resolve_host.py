@@ -18,19 +18,19 @@ def is_own_address(text: str) -> bool:
         return address is not None
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as trial:
-            trial.connect((str(address), _DISCARD_PORT))  # nothing is sent
-            return parse_ip(trial.getsockname()[0]) == address
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), _DISCARD_PORT))  # nothing is sent
+            return parse_ip(probe.getsockname()[0]) == address
     except OSError:
         return False
 
 
-def seen_from_here(told_from: str | None) -> str | None:
+def seen_from_here(source_address: str | None) -> str | None:
     """Maps all addresses of this machine to loopback."""
-    return "127.0.0.1" if told_from is not None and is_own_address(told_from) else told_from
+    return "127.0.0.1" if source_address is not None and is_own_address(source_address) else source_address
 
 
-async def check_reach(address: str, *, told_from: str | None, what: str) -> None:
+async def check_reach(address: str, *, source_address: str | None, what: str) -> None:
     """Raises if a node's `host:port` resolves to an address that is not allowed for it (`may_be_at`). The name may
     resolve differently later, but only an already approved node could exploit that."""
     host, port = split_address(address, what=what)
@@ -48,7 +48,7 @@ async def check_reach(address: str, *, told_from: str | None, what: str) -> None
         except OSError as error:
             raise Unavailable(f"{what}: cannot look up {host}: {error.strerror or error}") from error
         addresses = [parsed for answer in answers if (parsed := parse_ip(str(answer[4][0]))) is not None]
-    origin = seen_from_here(told_from)
+    origin = seen_from_here(source_address)
     for one in addresses:
         if not may_be_at(one, origin):
-            raise Unavailable(f"{what}: {address} resolves to {one}, which a node at {told_from} cannot have")
+            raise Unavailable(f"{what}: {address} resolves to {one}, which a node at {source_address} cannot have")

@@ -167,7 +167,7 @@ class S3Bucket:
         try:
             etags = await self._put_parts(key, upload_id, file, size, on_bytes)
             await self._complete_upload(key, upload_id, etags, size)
-        except BaseException:
+        except BaseException:  # parts of an unfinished upload cost money until they are removed
             await self._abort_upload(key, upload_id)
             raise
 
@@ -277,7 +277,7 @@ class S3Bucket:
     async def _pause(self, failures: int, problem: str, *, attempts: int = ATTEMPTS) -> None:
         if failures >= attempts:
             raise Unavailable(f"{self.address} failed {failures} times in a row: {problem}")
-        await asyncio.sleep(RETRIES.delay_s(failures, self._ids.draw()))
+        await asyncio.sleep(RETRIES.delay_s(failures, self._ids.draw()))  # the back-off
 
     def _parse(self, answer: HttpAnswer) -> ElementTree.Element:
         try:

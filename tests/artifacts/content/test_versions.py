@@ -105,7 +105,7 @@ def test_versions_that_did_not_work_do_not_push_out_the_one_that_did(
     working = install(installer, good)
     for uri in bad:
         install(installer, uri)
-        installer.versions.switch("demo", Digest(working.digest))
+        installer.versions.make_current("demo", Digest(working.digest))
     current = install(installer, new)
     collect_garbage(installer, 2, (), CancelToken())
     (backend,) = installer.versions.list()
@@ -145,7 +145,7 @@ def test_a_version_that_cannot_be_read_hides_no_other_and_an_install_replaces_it
         assert backend.current is None
         assert new.path.name[:12] in backend.problem
         with pytest.raises(NotInstalled):
-            installer.versions.switch("demo", Digest(new.digest))
+            installer.versions.make_current("demo", Digest(new.digest))
         assert install(installer, uris[1]).digest == new.digest
         assert installer.versions.current("demo").digest == new.digest
         assert installer.versions.list()[0].problem == ""

@@ -121,7 +121,7 @@ def test_a_data_directory_that_is_removed_meanwhile_is_a_typed_fault(
 
 
 @pytest.mark.processes
-def test_blobs_that_are_unpacked_already_make_room(registry: FakeRegistry, cramped: Installer) -> None:
+def test_blobs_that_are_unpacked_already_are_removed_for_space(registry: FakeRegistry, cramped: Installer) -> None:
     first = Image([files_layer({"run.sh": RUN, "a": os.urandom(1_600_000)})])
     second = Image([files_layer({"run.sh": RUN, "b": os.urandom(1_400_000)})])
     install(cramped, registry.push(first))

@@ -96,7 +96,7 @@ def test_killed_at_random_points_the_next_start_finishes_with_old_or_new(
     pytest.fail(f"only {killed} of {4 * POINTS} points hit")
 
 
-def test_killed_while_a_damaged_version_is_built_anew(crash: Crash, registry: FakeRegistry, data_dir: Path) -> None:
+def test_killed_while_a_damaged_version_is_rebuilt(crash: Crash, registry: FakeRegistry, data_dir: Path) -> None:
     _, new = images()
     uri = registry.push(new)
     prepared = data_dir.parent / "prepared"

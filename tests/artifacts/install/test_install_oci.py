@@ -163,7 +163,7 @@ def test_hard_links_within_and_across_layers_are_kept(registry: FakeRegistry, in
     assert (version.path / "below").read_bytes() == RUN
 
 
-def test_a_layer_changed_on_disk_is_noticed_and_unpacked_anew(registry: FakeRegistry, installer: Installer) -> None:
+def test_a_layer_changed_on_disk_is_noticed_and_unpacked_again(registry: FakeRegistry, installer: Installer) -> None:
     first = install(installer, registry.push(demo(b"one")))
     victim = first.path / "lib/base"
     victim.chmod(0o644)

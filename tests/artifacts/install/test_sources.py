@@ -639,7 +639,7 @@ def test_an_unpinned_file_that_nothing_identifies_is_never_continued(
     assert placed.path.read_bytes() == new
 
 
-def test_a_file_that_changes_during_its_download_is_fetched_anew(registry: FakeRegistry, installer: Installer) -> None:
+def test_a_file_that_changes_during_its_download_is_fetched_again(registry: FakeRegistry, installer: Installer) -> None:
     old, new = os.urandom(300_000), os.urandom(300_000)
     registry.pages["/w.bin"] = (old, {"ETag": '"old"'})
 

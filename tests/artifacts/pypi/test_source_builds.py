@@ -240,7 +240,7 @@ def test_a_source_without_a_hash_is_never_built(
         ),
     ],
 )  # fmt: skip
-def test_a_build_that_fails_tells_its_last_lines_and_leaves_nothing(
+def test_a_build_that_fails_shows_its_last_lines_and_leaves_nothing(
     body: str, why: str, registry: FakeRegistry, make_installer: Callable[..., Installer]
 ) -> None:
     # `engine` is built first and fine; the install as a whole failed, so its wheel goes too.

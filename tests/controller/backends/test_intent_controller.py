@@ -125,7 +125,11 @@ async def controlling(
         health=stores.health,
         replicas=replicas or SmokeTest(bus),
         peers=BlobPeers(
-            nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=SystemIds()
+            nodes=stores.nodes,
+            observed=stores.observed,
+            request_report=reports.request_report,
+            clock=clock,
+            ids=SystemIds(),
         ),
         limits=limits,
         ids=SystemIds(),
@@ -136,7 +140,7 @@ async def controlling(
         controller.loop.notify()
 
     reports.on_change(notify)
-    reports.listen(controller.hear)
+    reports.listen(controller.on_report)
     saving = Reconciler("progress", progress.reconcile, runtime, every_s=SAVE_EVERY_S)
     running = [asyncio.ensure_future(work()) for work in (reports.run, saving.run, controller.run)]
     try:

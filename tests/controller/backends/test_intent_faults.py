@@ -42,14 +42,14 @@ async def stores(rig: Rig) -> Stores:
     return Stores(database)
 
 
-class Switch:
+class ScriptedRollout:
     """Ends as it is told, one call after another; the last one for good."""
 
     def __init__(self, *ends: Exception | None) -> None:
         self._ends = list(ends)
         self.calls = 0
 
-    async def switch(
+    async def roll_out(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
         self.calls += 1
@@ -242,7 +242,7 @@ async def test_the_worker_is_told_of_a_superseded_intent_though_its_holder_died(
 
 @asynccontextmanager
 async def upgrading(
-    stores: Stores, connect: Connect, switch: Switch, limits: AttemptLimits, *, delay_s: float = 0.0
+    stores: Stores, connect: Connect, rollout: ScriptedRollout, limits: AttemptLimits, *, delay_s: float = 0.0
 ) -> AsyncIterator[tuple[str, Worker]]:
     """A node on which an old version serves, and a worker that upgrades and goes back as it is told."""
     node, worker = await start_worker(stores, connect)
@@ -271,17 +271,17 @@ async def upgrading(
 
     await worker.serve("corral.backend.rollback", rollback)
     await worker.serve("corral.cancel", cancel)
-    async with controlling(stores, await connect("fe"), limits, replicas=switch):
+    async with controlling(stores, await connect("fe"), limits, replicas=rollout):
         yield (await stores.admission.admit(admission(Verb.UPGRADE, node))).id, worker
 
 
-async def test_a_store_that_does_not_answer_during_the_switch_rolls_nothing_back(
+async def test_a_store_that_does_not_answer_during_the_rollout_rolls_nothing_back(
     stores: Stores, connect: Connect
 ) -> None:
-    switch = Switch(Unavailable("the store does not answer"), Unavailable("the store does not answer"), None)
-    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):
+    rollout = ScriptedRollout(Unavailable("the store does not answer"), Unavailable("the store does not answer"), None)
+    async with upgrading(stores, connect, rollout, PATIENT) as (job, worker):
         done = await finished(stores, job)
-    assert (done.state.value, only(done).attempts, switch.calls) == ("completed", 0, 3)
+    assert (done.state.value, only(done).attempts, rollout.calls) == ("completed", 0, 3)
     assert "corral.backend.rollback" not in worker.verbs()
     assert worker.verbs().count("backend.upgrade") == 1, "it is taken up again where it was"
 
@@ -289,8 +289,8 @@ async def test_a_store_that_does_not_answer_during_the_switch_rolls_nothing_back
 async def test_an_upgrade_past_its_time_out_to_a_version_that_does_not_start_fails_and_is_rolled_back(
     stores: Stores, connect: Connect
 ) -> None:
-    switch = Switch(VersionFailed("the engine is on fire"))
-    async with upgrading(stores, connect, switch, LIMITS, delay_s=1.0) as (job, worker):
+    rollout = ScriptedRollout(VersionFailed("the engine is on fire"))
+    async with upgrading(stores, connect, rollout, LIMITS, delay_s=1.0) as (job, worker):
         await until(stores, job, "running_on_worker")
         ended = await finished(stores, job, within_s=60)
     assert (ended.state.value, only(ended).attempts) == ("failed", 3)
@@ -299,13 +299,13 @@ async def test_an_upgrade_past_its_time_out_to_a_version_that_does_not_start_fai
     assert "echo" not in worker.applied, "what was taken back was not carried out"
 
 
-async def test_an_upgrade_past_its_time_out_is_switched_before_it_is_done(stores: Stores, connect: Connect) -> None:
-    switch = Switch(None)
+async def test_an_upgrade_past_its_time_out_is_rolled_out_before_it_is_done(stores: Stores, connect: Connect) -> None:
+    rollout = ScriptedRollout(None)
     limits = AttemptLimits(install_s=0.5, upgrade_s=0.5, retry=RetryLimits(attempts=3, base_s=60, cap_s=60))
-    async with upgrading(stores, connect, switch, limits, delay_s=1.0) as (job, _):
+    async with upgrading(stores, connect, rollout, limits, delay_s=1.0) as (job, _):
         await until(stores, job, "running_on_worker")
         done = await finished(stores, job)
-    assert (done.state.value, switch.calls) == ("completed", 1)
+    assert (done.state.value, rollout.calls) == ("completed", 1)
 
 
 async def test_a_report_from_an_earlier_attempt_settles_nothing(stores: Stores, connect: Connect) -> None:
@@ -418,14 +418,14 @@ async def test_a_result_that_nobody_waits_for_any_more_stops_no_other(
 
 
 class Hanging:
-    """A switch that takes for ever, with a replica stopped for it or without."""
+    """A rollout that takes for ever, with a replica stopped for it or without."""
 
     def __init__(self, stopped: str | None = None) -> None:
         self._stopped = stopped
         self.begun, self.left = asyncio.Event(), asyncio.Event()
         self.restored: list[tuple[str, bool]] = []
 
-    async def switch(
+    async def roll_out(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
         self.begun.set()
@@ -447,18 +447,18 @@ class Hanging:
 async def test_a_cancel_ends_a_rollout_at_once_and_reverts_the_version(
     stores: Stores, connect: Connect, limits: AttemptLimits, stopped: str | None
 ) -> None:
-    switch = Hanging(stopped)
-    async with upgrading(stores, connect, switch, limits, delay_s=1.0) as (job, worker):  # type: ignore[arg-type]
-        await asyncio.wait_for(switch.begun.wait(), 30)
+    rollout = Hanging(stopped)
+    async with upgrading(stores, connect, rollout, limits, delay_s=1.0) as (job, worker):  # type: ignore[arg-type]
+        await asyncio.wait_for(rollout.begun.wait(), 30)
         if stopped:
             worker.processes = []
         await stores.operations.cancel(job, actor="me")
         ended = await finished(stores, job, within_s=10)
-    assert switch.left.is_set()
+    assert rollout.left.is_set()
     assert (ended.state.value, only(ended).status.value) == ("cancelled", "cancelled")
     assert worker.installed["echo"]["digest"] == "sha256:old"
     assert "echo" not in worker.applied, "what was taken back was not carried out"
-    assert switch.restored == [("sha256:old", False)], "nobody waits for what serves again"
+    assert rollout.restored == [("sha256:old", False)], "nobody waits for what serves again"
     expected = "the old one is being started again" if stopped else "keeps serving"
     assert "the node was rolled back to sha256:old" in only(ended).error
     assert expected in only(ended).error
@@ -467,7 +467,7 @@ async def test_a_cancel_ends_a_rollout_at_once_and_reverts_the_version(
 class Failing(Hanging):
     """A version that does not start, and one before it that takes for ever to serve again."""
 
-    async def switch(
+    async def roll_out(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
         raise VersionFailed("the engine is on fire")
@@ -483,13 +483,13 @@ class Failing(Hanging):
 async def test_a_cancel_while_the_version_before_is_started_again_leaves_nothing_stopped(
     stores: Stores, connect: Connect
 ) -> None:
-    switch = Failing("sha256:old")
-    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):  # type: ignore[arg-type]
-        await asyncio.wait_for(switch.begun.wait(), 30)
+    rollout = Failing("sha256:old")
+    async with upgrading(stores, connect, rollout, PATIENT) as (job, worker):  # type: ignore[arg-type]
+        await asyncio.wait_for(rollout.begun.wait(), 30)
         await stores.operations.cancel(job, actor="me")
         ended = await finished(stores, job, within_s=10)
     assert (ended.state.value, worker.installed["echo"]["digest"]) == ("cancelled", "sha256:old")
-    assert switch.restored == [("sha256:old", True), ("sha256:old", False)], "whatever became of the first"
+    assert rollout.restored == [("sha256:old", True), ("sha256:old", False)], "whatever became of the first"
     assert "the old one is being started again" in only(ended).error
     assert "the engine is on fire" in only(ended).error
 
@@ -497,9 +497,9 @@ async def test_a_cancel_while_the_version_before_is_started_again_leaves_nothing
 async def test_a_cancelled_rollout_whose_worker_cannot_roll_back_states_what_is_installed(
     stores: Stores, connect: Connect
 ) -> None:
-    switch = Hanging()
-    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):  # type: ignore[arg-type]
-        await asyncio.wait_for(switch.begun.wait(), 30)
+    rollout = Hanging()
+    async with upgrading(stores, connect, rollout, PATIENT) as (job, worker):  # type: ignore[arg-type]
+        await asyncio.wait_for(rollout.begun.wait(), 30)
         worker.refuses = "that version is gone"
         await stores.operations.cancel(job, actor="me")
         ended = await finished(stores, job, within_s=10)
@@ -508,13 +508,13 @@ async def test_a_cancelled_rollout_whose_worker_cannot_roll_back_states_what_is_
     assert "that version is gone" in only(ended).error
 
 
-async def test_a_switch_that_cannot_be_made_fails_with_its_cause_and_rolls_nothing_back(
+async def test_a_rollout_that_cannot_be_made_fails_with_its_cause_and_rolls_nothing_back(
     stores: Stores, connect: Connect
 ) -> None:
-    switch = Switch(RolloutStalled("replicas still run from the old version after 900 s: there is no room"))
-    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):
+    rollout = ScriptedRollout(RolloutStalled("replicas still run from the old version after 900 s: there is no room"))
+    async with upgrading(stores, connect, rollout, PATIENT) as (job, worker):
         ended = await finished(stores, job)
-    assert (ended.state.value, only(ended).attempts, switch.calls) == ("failed", 3, 3)
+    assert (ended.state.value, only(ended).attempts, rollout.calls) == ("failed", 3, 3)
     assert "there is no room" in only(ended).error
     assert "corral.backend.rollback" not in worker.verbs()
 
@@ -542,7 +542,7 @@ async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_do
         return {"success": True}
 
     async def cancel(_request: dict[str, Any]) -> dict[str, Any]:
-        return {"cancelled": 0, "going_on": running[0]}
+        return {"cancelled": 0, "in_progress": running[0]}
 
     await worker.serve("backend.delete" if verb is Verb.DELETE else "corral.backend.rollback", change)
     await worker.serve("corral.cancel", cancel)

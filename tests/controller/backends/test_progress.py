@@ -105,7 +105,7 @@ async def test_progress_of_endless_operations_is_bounded(stores: Stores) -> None
 
 
 @pytest.mark.parametrize("pause", [False, True], ids=["at-once", "after-a-pause"])
-async def test_the_phase_of_a_switch_is_shown_after_the_workers_run_has_ended(stores: Stores, pause: bool) -> None:
+async def test_the_phase_of_a_rollout_is_shown_after_the_workers_run_has_ended(stores: Stores, pause: bool) -> None:
     """Whether the first frontend's word comes before or after the end of the run is cleared away."""
     link, store = Link(), Kept()
     refused = RefusedMessages(stores.nodes, SystemClock(), MetricRegistry())

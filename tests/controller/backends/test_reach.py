@@ -60,7 +60,7 @@ async def test_a_process_is_not_where_only_the_frontend_is(
     await bus.serve(node_subject("a", BACKEND_INSTALL), install, concurrency=1)
     running = asyncio.create_task(replication.runner.run())
     try:
-        settled = await replication.desk.ask("tiny", within_s=30)
+        settled = await replication.coordinator.load("tiny", within_s=30)
     finally:
         running.cancel()
     assert "an address that cannot be its own" in str(settled.cause)
@@ -75,6 +75,6 @@ async def test_no_node_is_sent_to_a_peer_with_a_foreign_address(stores: Stores, 
     async def report(_node: str) -> NodeReport:
         return NodeReport(node="n", instance="i", epoch=1, sequence=1, backends=[], processes=[], blob_token="opens")
 
-    peers = BlobPeers(nodes=stores.nodes, observed=stores.observed, ask_report=report, clock=SystemClock(), ids=IDS)
+    peers = BlobPeers(nodes=stores.nodes, observed=stores.observed, request_report=report, clock=SystemClock(), ids=IDS)
     found = await peers.among({"bad", "good"}, besides="asks")
     assert [peer.url for peer in found] == ["http://good.example:2"]

@@ -89,7 +89,7 @@ async def replication(faulty: Faulty, connect: Connect) -> Replication:
         grpc=None,
         stager=None,
         shared_models=False,
-        ask_report=_no_report,  # type: ignore[arg-type]
+        request_report=_no_report,  # type: ignore[arg-type]
         notify_others=_nothing,
         pace=ScalingPace(),
         orphan_grace_s=20.0,
@@ -113,7 +113,7 @@ async def become_ready(stores: Stores) -> None:
 
 
 async def wait_for_it(replication: Replication, count: int = 3) -> list[asyncio.Task[LoadOutcome]]:
-    return [asyncio.create_task(replication.desk.ask("tiny", within_s=30)) for _ in range(count)]
+    return [asyncio.create_task(replication.coordinator.load("tiny", within_s=30)) for _ in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ async def test_a_wait_ends_in_its_own_time_and_says_what_it_waited_for(
     replication: Replication, faulty: Faulty
 ) -> None:
     faulty.reads_fail = [AWAY] * 1000
-    settled = await replication.desk.ask("tiny", within_s=0.2)
+    settled = await replication.coordinator.load("tiny", within_s=0.2)
     assert settled.progress is not None
     assert settled.progress.reason == str(AWAY)
 
@@ -166,7 +166,7 @@ async def test_claims_that_fail_end_no_load_that_runs(replication: Replication, 
     await add_nodes(stores, make_node("a"))
     revision = (await stores.models.save(TINY, "ann")).revision
     running = asyncio.create_task(replication.runner.run())
-    await stores.load_jobs.ask("tiny", revision, cause="a request", ids=IDS)
+    await stores.load_jobs.request_load("tiny", revision, cause="a request", ids=IDS)
     replication.runner.loop.notify()
 
     async def placed() -> bool:
@@ -226,7 +226,7 @@ FAILURES = pytest.mark.parametrize(
 async def begin_to_fetch(replication: Replication, stores: Stores, fetching: Fetching) -> None:
     await add_nodes(stores, make_node("a", key_hash="k"))
     revision = (await stores.models.save(TINY, "ann")).revision
-    await stores.load_jobs.ask("tiny", revision, cause="a request", ids=IDS)
+    await stores.load_jobs.request_load("tiny", revision, cause="a request", ids=IDS)
     replication.runner.loop.notify()
     await asyncio.wait_for(fetching.asked.wait(), 20)
 
@@ -308,7 +308,7 @@ async def test_patience_with_conflicts_has_an_end(faulty: Faulty) -> None:
 async def test_a_place_reserved_without_our_hearing_of_it_is_found_again(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", max_replicas_reported=4))
     revision = (await stores.models.save(TINY, "ann")).revision
-    await stores.load_jobs.ask("tiny", revision, cause="a request", ids=IDS)
+    await stores.load_jobs.request_load("tiny", revision, cause="a request", ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=60, most=1)
     first = await reserve(stores, job)
     assert (await reserve(stores, job)).id == first.id

@@ -44,7 +44,7 @@ async def find(stores: Stores) -> Need:
         stager=None,
         shared_models=False,
         stop_replicas=nothing,
-        hint=nothing,
+        notify_changed=nothing,
         lease_s=60.0,
         clock=SystemClock(),
         ids=IDS,

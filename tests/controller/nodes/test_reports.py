@@ -105,7 +105,7 @@ async def test_a_backend_told_twice_stops_no_report(stores: Stores, connect: Con
         assert await names(stores) == ["a", "b"]
 
 
-async def test_a_frontend_that_starts_anew_does_not_go_back(stores: Stores, connect: Connect) -> None:
+async def test_a_frontend_that_restarts_does_not_go_back(stores: Stores, connect: Connect) -> None:
     bus, node = await connect("fe"), await connect("node")
     async with taking_in(stores, bus) as (_, heard):
         await node.publish(node_subject(NODE, REPORT), encode(report(5, "a")))
@@ -127,11 +127,11 @@ async def test_a_node_that_is_asked_answers_with_its_tokens_and_they_are_not_sto
 
     await node.serve(node_subject(NODE, REPORT_NOW), answer, concurrency=1)
     async with taking_in(stores, bus) as (reports, _):
-        assert (await reports.ask(NODE)).http_token == "secret-http-token"
+        assert (await reports.request_report(NODE)).http_token == "secret-http-token"
         assert await names(stores) == ["a"], "it is written when ask returns"
 
 
-async def test_a_localai_worker_is_asked_what_it_can_tell(stores: Stores, connect: Connect) -> None:
+async def test_a_localai_worker_is_asked_for_what_it_can_report(stores: Stores, connect: Connect) -> None:
     bus, node = await connect("fe"), await connect("node")
 
     async def listed(_: object) -> bytes:
@@ -143,7 +143,7 @@ async def test_a_localai_worker_is_asked_what_it_can_tell(stores: Stores, connec
     await node.serve(node_subject(NODE, BACKEND_LIST), listed, concurrency=1)
     await node.serve(node_subject(NODE, MODELS_RUNNING), running, concurrency=1)
     async with taking_in(stores, bus) as (reports, _):
-        told = await reports.ask(NODE)
+        told = await reports.request_report(NODE)
         assert told.processes == [
             ReportedProcess("m#1", "m", 1, backend="", digest="", protocol="localai-grpc", state="ready")
         ]
@@ -155,7 +155,7 @@ async def test_a_node_that_is_not_there_is_told_apart_from_one_that_knows_no_rep
 ) -> None:
     async with taking_in(stores, await connect("fe")) as (reports, _):
         with pytest.raises(NoResponders):
-            await reports.ask(NODE)
+            await reports.request_report(NODE)
 
 
 OTHER = "node-2"
@@ -230,7 +230,7 @@ async def test_a_report_the_store_refuses_is_dropped_alone_and_never_put_back(st
         assert (await heard.next()).node == NODE
         assert await names(stores) == ["a"]
         with pytest.raises(InvalidInput, match="does not fit"):
-            await reports.ask(OTHER)
+            await reports.request_report(OTHER)
         await node.publish(node_subject(NODE, REPORT), encode(report(2, "b")))
         assert (await heard.next()).sequence == 2
         assert picky.tried == [2, 1, 1, 1, 1], "nothing is tried again"

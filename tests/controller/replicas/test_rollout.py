@@ -1,4 +1,4 @@
-"""A switch to another version is waited for; what failed before it is told apart from what fails now."""
+"""A rollout of another version is waited for; what failed before it is distinguished from what fails now."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -25,7 +25,7 @@ from store.serving.test_stop_first import serve_on, succeed
 
 
 class Nobody:
-    async def switch(
+    async def roll_out(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
         raise AssertionError("all of these are ours")
@@ -56,29 +56,31 @@ PROCESS = ObservedProcess(
 CHANGES = [ReplicaChange(process=PROCESS, digest="sha256:2")]
 
 
-def make_switcher(stores: Stores, words: Words) -> ReplicaRollout:
-    return ReplicaRollout(stores, notify=lambda: None, others=Nobody(), tell=words.tell, clock=SystemClock(), ids=IDS)
+def make_rollout(stores: Stores, words: Words) -> ReplicaRollout:
+    return ReplicaRollout(
+        stores, notify=lambda: None, others=Nobody(), report_step=words.tell, clock=SystemClock(), ids=IDS
+    )
 
 
-async def switch(switcher: ReplicaRollout, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
+async def roll_out(rollout: ReplicaRollout, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
     async with asyncio.timeout(60):  # by itself it waits for a quarter of an hour
-        await switcher.switch(NodeId("a"), changes, backend=backend, digest="sha256:2", operation_id="o")
+        await rollout.roll_out(NodeId("a"), changes, backend=backend, digest="sha256:2", operation_id="o")
 
 
-async def restore(switcher: ReplicaRollout, *, backend: str = "llama-cpp") -> Restored:
+async def restore(rollout: ReplicaRollout, *, backend: str = "llama-cpp") -> Restored:
     async with asyncio.timeout(60):
-        return await switcher.restore(NodeId("a"), backend=backend, digest="sha256:1")
+        return await rollout.restore(NodeId("a"), backend=backend, digest="sha256:1")
 
 
 async def fail_start(stores: Stores, job: LoadJob, error: str, *, digest: str = "sha256:2") -> None:
     """A version could not be started at its place."""
-    await stores.load_claims.fail_here(job, error, draw=1.0, stop=False, digest=digest)
+    await stores.load_claims.fail_on_node(job, error, draw=1.0, stop=False, digest=digest)
 
 
 async def begin(stores: Stores, replica: Replica) -> LoadJob:
     """A load that is to take its place, under way."""
     successor = Add(why="it takes over", replaces=replica.id)
-    await stores.load_jobs.ask_more(replica.model, replica.revision, [successor], ids=IDS)
+    await stores.load_jobs.request_loads(replica.model, replica.revision, [successor], ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     return job
 
@@ -89,14 +91,14 @@ async def fail_everywhere(stores: Stores, job: LoadJob) -> None:
     [again] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     decision = await decide(stores, Need(model=job.model))
     error = "it does not start on a; it does not start on b"
-    await stores.load_claims.rest(again, decision, error, until_ms=1 << 50)
+    await stores.load_claims.cool_down(again, decision, error, until_ms=1 << 50)
 
 
 async def rest(stores: Stores, model: str) -> None:
     """No machine is left to be tried."""
     [job] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     decision = await decide(stores, Need(model=model))
-    await stores.load_claims.rest(job, decision, "it failed everywhere", until_ms=1 << 50)
+    await stores.load_claims.cool_down(job, decision, "it failed everywhere", until_ms=1 << 50)
 
 
 async def stop_old(stores: Stores, job: LoadJob, old: Replica) -> Replica:
@@ -112,50 +114,50 @@ async def are_forgotten(stores: Stores) -> bool | None:
     return not await stores.load_jobs.read_all() or None
 
 
-async def test_a_load_that_fails_with_the_version_before_says_nothing_of_this_one(stores: Stores) -> None:
+async def test_a_load_that_fails_with_the_previous_version_proves_nothing_against_this_one(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica = await serve(stores)
     under_way = await begin(stores, replica)
-    switcher = make_switcher(stores, Words())
+    rollout = make_rollout(stores, Words())
 
     async def happen() -> None:
         await stores.load_claims.fail(under_way, "the version before does not start", again_in_s=300, stop=False)
         await wait_until_async(lambda: are_forgotten(stores), what="that is forgotten")
         await fail_everywhere(stores, await begin(stores, replica))
 
-    switched, happened = await asyncio.gather(switch(switcher, CHANGES), happen(), return_exceptions=True)
+    rolled_out, happened = await asyncio.gather(roll_out(rollout, CHANGES), happen(), return_exceptions=True)
     assert happened is None
-    assert isinstance(switched, VersionFailed)
-    assert str(switched) == "it does not start on a", "of its own node, as others tell of theirs"
+    assert isinstance(rolled_out, VersionFailed)
+    assert str(rolled_out) == "it does not start on a", "of its own node, as others tell of theirs"
 
 
-async def test_a_switch_is_not_over_while_the_old_version_still_answers(stores: Stores) -> None:
+async def test_a_rollout_is_not_over_while_the_old_version_still_answers(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica, words = await serve(stores), Words()
     under_way = await begin(stores, replica)
     await reserve(stores, under_way)
-    switcher = make_switcher(stores, words)
-    switching = asyncio.create_task(switch(switcher, CHANGES))
+    rollout = make_rollout(stores, words)
+    rolling_out = asyncio.create_task(roll_out(rollout, CHANGES))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it starts")
     await stores.load_claims.finish(under_way, loaded(process_key="tiny#1", backend_digest="sha256:2"))
     await wait_until_async(lambda: words.has("waiting for open requests on the old version"), what="it drains")
-    assert not switching.done()
+    assert not rolling_out.done()
     await stores.replicas.request_stop([replica.id], why="idle")
     await stores.replicas.stopped(replica)
-    await asyncio.wait_for(switching, 10)
+    await asyncio.wait_for(rolling_out, 10)
 
 
-async def test_a_switch_that_stopped_the_old_version_first_waits_for_the_new_one(stores: Stores) -> None:
+async def test_a_rollout_that_stopped_the_old_version_first_waits_for_the_new_one(stores: Stores) -> None:
     """Also where another frontend began it: the worker shows no old process any more, and nothing serves yet."""
     served, words = await serve_on(stores, "a"), Words()
     [job] = await succeed(stores, served["a"])
     await stop_old(stores, job, served["a"])
-    switcher = make_switcher(stores, words)
-    switching = asyncio.create_task(switch(switcher, []))
+    rollout = make_rollout(stores, words)
+    rolling_out = asyncio.create_task(roll_out(rollout, []))
     await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
-    assert not switching.done()
+    assert not rolling_out.done()
     await stores.load_claims.finish(job, loaded(process_key="tiny#1", backend_digest="sha256:2"))
-    await asyncio.wait_for(switching, 10)
+    await asyncio.wait_for(rolling_out, 10)
 
 
 async def test_what_was_stopped_for_a_version_that_does_not_start_is_started_again(stores: Stores) -> None:
@@ -164,10 +166,10 @@ async def test_what_was_stopped_for_a_version_that_does_not_start_is_started_aga
     await stop_old(stores, job, served["a"])
     await fail_start(stores, job, "the engine is on fire")
     await rest(stores, "tiny")
-    switcher = make_switcher(stores, Words())
+    rollout = make_rollout(stores, Words())
     with pytest.raises(VersionFailed, match="the engine is on fire"):
-        await switch(switcher, [])
-    restoring = asyncio.create_task(restore(switcher))
+        await roll_out(rollout, [])
+    restoring = asyncio.create_task(restore(rollout))
 
     async def claimed() -> list[LoadJob] | None:
         return await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9) or None
@@ -176,53 +178,53 @@ async def test_what_was_stopped_for_a_version_that_does_not_start_is_started_aga
     await reserve(stores, again)
     await stores.load_claims.finish(again, loaded())
     assert (await asyncio.wait_for(restoring, 10)).was_stopped
-    assert not (await restore(switcher)).was_stopped
+    assert not (await restore(rollout)).was_stopped
 
 
-async def test_a_load_that_was_there_before_the_switch_and_stops_the_old_version_for_a_broken_one_fails_the_switch(
+async def test_a_load_that_was_there_before_the_rollout_and_stops_the_old_version_for_a_broken_one_fails_the_rollout(
     stores: Stores,
 ) -> None:
     served, words = await serve_on(stores, "a"), Words()
     [job] = await succeed(stores, served["a"])
-    switcher = make_switcher(stores, words)
-    switching = asyncio.create_task(switch(switcher, CHANGES))
+    rollout = make_rollout(stores, words)
+    rolling_out = asyncio.create_task(roll_out(rollout, CHANGES))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     await stop_old(stores, job, served["a"])
     await fail_start(stores, job, "the engine is on fire")
     await rest(stores, "tiny")
     with pytest.raises(VersionFailed, match="the engine is on fire"):
-        await asyncio.wait_for(switching, 10)
+        await asyncio.wait_for(rolling_out, 10)
     [left] = await stores.load_jobs.read_all()
     assert (left.id, left.stop_first_node) == (job.id, "a"), "what brings the old one back is still there"
 
 
-async def test_a_switch_is_not_over_when_the_load_for_which_the_old_version_was_stopped_was_given_up(
+async def test_a_rollout_is_not_over_when_the_load_for_which_the_old_version_was_stopped_has_ended(
     stores: Stores,
 ) -> None:
     served, words = await serve_on(stores, "a"), Words()
     await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
     [job] = await succeed(stores, served["a"])
     new = await stop_old(stores, job, served["a"])
-    switching = asyncio.create_task(switch(make_switcher(stores, words), []))
+    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words), []))
     await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
-    await stores.load_claims.give_up(job, "its model was changed")
+    await stores.load_claims.end(job, "its model was changed")
     await stores.replicas.stopped(new)
     await wait_until_async(lambda: words.has("waiting for the new version to serve"), what="nothing serves")
-    assert not switching.done()
+    assert not rolling_out.done()
     again = await start(stores)
     await reserve(stores, again)
     await stores.load_claims.finish(again, loaded(process_key="tiny#0", backend_digest="sha256:2"))
-    await asyncio.wait_for(switching, 10)
+    await asyncio.wait_for(rolling_out, 10)
 
 
-async def test_a_switch_ends_when_the_model_that_was_stopped_for_it_is_unloaded(stores: Stores) -> None:
+async def test_a_rollout_ends_when_the_model_that_was_stopped_for_it_is_unloaded(stores: Stores) -> None:
     served, words = await serve_on(stores, "a"), Words()
     [job] = await succeed(stores, served["a"])
     await stop_old(stores, job, served["a"])
-    switching = asyncio.create_task(switch(make_switcher(stores, words), []))
+    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words), []))
     await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
     await stores.load_jobs.cancel("tiny", why="somebody unloads it")
-    await asyncio.wait_for(switching, 10)
+    await asyncio.wait_for(rolling_out, 10)
 
 
 async def test_what_another_backend_stopped_on_the_node_is_not_this_switchs(stores: Stores) -> None:
@@ -231,16 +233,16 @@ async def test_what_another_backend_stopped_on_the_node_is_not_this_switchs(stor
     await stop_old(stores, job, served["a"])
     await fail_start(stores, job, "the engine is on fire")
     await rest(stores, "tiny")
-    switcher = make_switcher(stores, words)
-    await asyncio.wait_for(switch(switcher, [], backend="whisper"), 10)
-    assert not (await restore(switcher, backend="whisper")).was_stopped
+    rollout = make_rollout(stores, words)
+    await asyncio.wait_for(roll_out(rollout, [], backend="whisper"), 10)
+    assert not (await restore(rollout, backend="whisper")).was_stopped
     [left] = await stores.load_jobs.read_all()
     assert not left.active, "it is its own operation's to be tried again"
 
 
-async def test_a_load_that_fails_for_another_reason_says_nothing_of_the_version(stores: Stores) -> None:
+async def test_a_load_that_fails_for_another_reason_proves_nothing_against_the_version(stores: Stores) -> None:
     served, words = await serve_on(stores, "a"), Words()
-    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words), CHANGES))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     [job] = await succeed(stores, served["a"])
     await stores.load_claims.fail(job, "its place was taken by others 16 times", again_in_s=0.0, stop=False)
@@ -252,66 +254,66 @@ async def test_a_load_that_fails_for_another_reason_says_nothing_of_the_version(
     await rest(stores, "tiny")
     failed = "retrying the new version, because its last load failed: it failed everywhere"
     await wait_until_async(lambda: words.has(failed), what="that was looked at, too")
-    assert not switching.done(), "nor does what fails before the start"
-    switching.cancel()
+    assert not rolling_out.done(), "nor does what fails before the start"
+    rolling_out.cancel()
 
 
-async def test_a_failed_start_of_the_version_before_says_nothing_of_this_one(stores: Stores) -> None:
+async def test_a_failed_start_of_the_previous_version_proves_nothing_against_this_one(stores: Stores) -> None:
     """The fix for what does not start has to get its turn."""
     served, words = await serve_on(stores, "a"), Words()
     [job] = await succeed(stores, served["a"])
     await stop_old(stores, job, served["a"])
     await fail_start(stores, job, "the engine is on fire", digest="sha256:broken")
     await rest(stores, "tiny")
-    switching = asyncio.create_task(switch(make_switcher(stores, words), []))
+    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words), []))
 
     async def claimed() -> list[LoadJob] | None:
         return await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9) or None
 
     [again] = await wait_until_async(claimed, what="it is tried again at once")
-    assert not switching.done()
+    assert not rolling_out.done()
     await reserve(stores, again)
     await stores.load_claims.finish(again, loaded(process_key="tiny#1", backend_digest="sha256:2"))
-    await asyncio.wait_for(switching, 10)
+    await asyncio.wait_for(rolling_out, 10)
 
 
-async def test_what_was_stopped_first_is_known_to_another_frontend_though_its_load_was_given_up(
+async def test_what_was_stopped_first_is_known_to_another_frontend_though_its_load_has_ended(
     stores: Stores,
 ) -> None:
     served, words = await serve_on(stores, "a"), Words()
     await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
     [job] = await succeed(stores, served["a"])
     new = await stop_old(stores, job, served["a"])
-    await stores.load_claims.give_up(job, "its model was changed")
+    await stores.load_claims.end(job, "its model was changed")
     await stores.replicas.stopped(new)
-    switcher = make_switcher(stores, words)
-    switching = asyncio.create_task(switch(switcher, []))
+    rollout = make_rollout(stores, words)
+    rolling_out = asyncio.create_task(roll_out(rollout, []))
     await wait_until_async(lambda: words.has("waiting for the new version to serve"), what="nothing serves")
-    assert not switching.done()
+    assert not rolling_out.done()
     again = await start(stores)
     await reserve(stores, again)
     await fail_start(stores, again, "the engine is on fire")
     with pytest.raises(VersionFailed, match="the engine is on fire"):
-        await asyncio.wait_for(switching, 10)
-    assert await switcher.find_stopped(NodeId("a"), "llama-cpp") == "sha256:1"
+        await asyncio.wait_for(rolling_out, 10)
+    assert await rollout.find_stopped(NodeId("a"), "llama-cpp") == "sha256:1"
     [left] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
-    await stores.load_claims.give_up(left, "its model was changed")
-    restored = await switcher.restore(NodeId("a"), backend="llama-cpp", digest="sha256:1", wait=False)
+    await stores.load_claims.end(left, "its model was changed")
+    restored = await rollout.restore(NodeId("a"), backend="llama-cpp", digest="sha256:1", wait=False)
     assert restored.was_stopped
     [back] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     assert (back.replaces, back.stop_first_node) == (served["a"].id, "a")
     await reserve(stores, back)
     await stores.load_claims.finish(back, loaded())
-    assert await switcher.find_stopped(NodeId("a"), "llama-cpp") is None
-    assert not (await restore(switcher)).was_stopped
+    assert await rollout.find_stopped(NodeId("a"), "llama-cpp") is None
+    assert not (await restore(rollout)).was_stopped
 
 
-async def test_a_version_that_is_taken_back_ends_the_loads_that_were_to_replace_what_serves(stores: Stores) -> None:
+async def test_a_version_that_is_reverted_ends_the_loads_that_were_to_replace_what_serves(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica = await serve(stores)
     under_way = await begin(stores, replica)
     place = await reserve(stores, under_way)
-    restored = await restore(make_switcher(stores, Words()))
+    restored = await restore(make_rollout(stores, Words()))
     assert not restored.was_stopped
     states = {row.id: row.state for row in await stores.replicas.read_all()}
     assert states == {replica.id: ReplicaState.READY, place.id: ReplicaState.STOPPING}
@@ -320,7 +322,7 @@ async def test_a_version_that_is_taken_back_ends_the_loads_that_were_to_replace_
         await stores.load_claims.finish(under_way, loaded(process_key="tiny#1", backend_digest="sha256:2"))
 
 
-async def test_a_load_for_which_the_old_version_is_being_stopped_goes_on_when_the_new_one_is_taken_back(
+async def test_a_load_for_which_the_old_version_is_being_stopped_continues_when_the_new_one_is_reverted(
     stores: Stores,
 ) -> None:
     """With the version that is current by then: something has to serve again."""
@@ -328,7 +330,7 @@ async def test_a_load_for_which_the_old_version_is_being_stopped_goes_on_when_th
     [job] = await succeed(stores, served["a"])
     await reserve_instead(stores, job, served["a"])
     await stores.load_claims.stop_first(job, "its successor needs its memory")
-    restored = await make_switcher(stores, Words()).restore(
+    restored = await make_rollout(stores, Words()).restore(
         NodeId("a"), backend="llama-cpp", digest="sha256:1", wait=False
     )
     assert restored.was_stopped
@@ -337,12 +339,12 @@ async def test_a_load_for_which_the_old_version_is_being_stopped_goes_on_when_th
 
 
 @pytest.mark.parametrize("why", ["failed", "waits"])
-async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
+async def test_a_stalled_rollout_ends_with_what_stands_in_its_way(
     stores: Stores, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.5)
     served, words = await serve_on(stores, "a"), Words()
-    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words), CHANGES))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     [job] = await succeed(stores, served["a"])
     if why == "failed":
@@ -351,45 +353,49 @@ async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
         decision = await decide(stores, Need(model="tiny"))
         await stores.load_claims.wait(job, decision, "there is no room for it", again_in_s=300)
     with pytest.raises(RolloutStalled, match="there is no room for it"):
-        await asyncio.wait_for(switching, 20)
+        await asyncio.wait_for(rolling_out, 20)
 
 
-async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rollout_that_waits_for_its_turn_has_not_failed(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of many replicas one is stopped after the other."""
     monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
     served, words = await serve_on(stores, "a"), Words()
-    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words), CHANGES))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     [job] = await succeed(stores, served["a"])
     decision = await decide(stores, Need(model="tiny"))
     await stores.load_claims.wait(job, decision, OTHERS_FIRST_REASON, again_in_s=300)
     with pytest.raises(TimedOut):
-        await asyncio.wait_for(switching, 20)
+        await asyncio.wait_for(rolling_out, 20)
 
 
-async def test_a_switch_whose_load_is_under_way_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rollout_whose_load_is_in_progress_has_not_failed(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica = await serve(stores)
     await reserve(stores, await begin(stores, replica))
     with pytest.raises(TimedOut):
-        await asyncio.wait_for(switch(make_switcher(stores, Words()), CHANGES), 20)
+        await asyncio.wait_for(roll_out(make_rollout(stores, Words()), CHANGES), 20)
 
 
 async def test_a_phase_that_lasts_is_told_again(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corral.controller.replicas.rollout.REPORT_AGAIN_S", 0.1)
     await serve_on(stores, "a")
     words = Words()
-    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words), CHANGES))
 
     async def told_again() -> bool:
         return words.told.count("starting the new version alongside the old one") >= 3
 
     await wait_until_async(told_again, what="it is told again")
-    switching.cancel()
+    rolling_out.cancel()
 
 
-async def test_a_thousand_switches_cost_no_more_reads_than_one() -> None:
+async def test_a_thousand_rollouts_cost_no_more_reads_than_one() -> None:
     reads: list[int] = []
 
     async def read(nodes: Collection[str]) -> RolloutView:

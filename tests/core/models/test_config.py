@@ -164,7 +164,7 @@ def test_no_document_does_anything_but_be_understood_or_refused(
         ("zzzzzz", []),
     ],
 )
-def test_of_an_unknown_field_it_is_told_what_may_have_been_meant(field: str, meant: list[str]) -> None:
+def test_for_an_unknown_field_the_nearest_known_one_is_suggested(field: str, meant: list[str]) -> None:
     assert suggest(field) == meant
 
 

@@ -57,7 +57,7 @@ def test_a_pin_wins_and_an_unknown_one_is_no_build() -> None:
     assert pick("default", 1, pin="other") is None
 
 
-def test_the_reason_tells_size_backend_and_room() -> None:
+def test_the_reason_shows_size_backend_and_capacity() -> None:
     picked = pick_build(ENTRY, [LARGE], capability="default", memory_bytes=12 * GB, runs_here=lambda _: True)
     assert picked is not None
     assert picked.reason == (

@@ -60,7 +60,7 @@ def test_nothing_else_is(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told_from", "allowed"),
+    ("text", "source_address", "allowed"),
     [
         ("10.0.0.1:1", "192.0.2.7", True),
         ("worker-1:1", "192.0.2.7", True),
@@ -97,12 +97,12 @@ def test_nothing_else_is(text: str) -> None:
         ("127.0.0.1:1", None, True),
     ],
 )
-def test_who_may_say_so(text: str, told_from: str | None, allowed: bool) -> None:
+def test_who_may_say_so(text: str, source_address: str | None, allowed: bool) -> None:
     if allowed:
-        check_address(text, what="http_address", told_from=told_from)
+        check_address(text, what="http_address", source_address=source_address)
         return
     with pytest.raises(InvalidInput, match="--advertise"):
-        check_address(text, what="http_address", told_from=told_from)
+        check_address(text, what="http_address", source_address=source_address)
 
 
 @pytest.mark.parametrize(

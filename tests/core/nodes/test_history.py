@@ -13,7 +13,7 @@ def test_what_frontends_answered_adds_up_within_a_minute_and_a_quiet_minute_is_a
     ]
 
 
-def test_memory_is_what_was_last_told_within_the_minute_and_else_unknown() -> None:
+def test_memory_is_what_was_last_reported_within_the_minute_and_else_unknown() -> None:
     history = NodeHistory(now_s=0.0)
     history.note_memory({"a": MemoryUse(ram_bytes=1)}, now_s=10.0)
     history.note_memory({"a": MemoryUse(ram_bytes=2, vram_bytes=5)}, now_s=40.0)

@@ -48,7 +48,7 @@ def test_every_state_has_an_answer_to_every_event() -> None:
 
 
 @pytest.mark.parametrize("event", [event for event in PresenceEvent if event not in ("registered", "restarted")])
-def test_who_has_said_goodbye_comes_back_only_by_registering(event: PresenceEvent) -> None:
+def test_a_node_that_has_left_returns_only_by_registering(event: PresenceEvent) -> None:
     assert next_presence(Presence.LEFT, event) is Presence.LEFT
 
 

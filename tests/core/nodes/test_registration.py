@@ -14,10 +14,10 @@ from corral.core.nodes.registration import (
     SEEN_EVERY_MS,
     NameTaken,
     Refuse,
+    RegisterAgain,
+    RegisterNew,
     RegistrationDecision,
     Replace,
-    Return,
-    Welcome,
     add_claim,
     decide_registration,
     find_claim,
@@ -49,39 +49,41 @@ def decide(claim: NodeClaim, **known: Any) -> RegistrationDecision:
 @pytest.mark.parametrize(
     ("claim", "known", "expected"),
     [
-        pytest.param(WORKER, {}, Welcome(approved=False), id="a-new-name-waits-for-approval"),
-        pytest.param(WORKER, {"auto_approve": True}, Welcome(approved=True), id="unless-approval-is-automatic"),
+        pytest.param(WORKER, {}, RegisterNew(approved=False), id="a-new-name-waits-for-approval"),
+        pytest.param(WORKER, {"auto_approve": True}, RegisterNew(approved=True), id="unless-approval-is-automatic"),
         pytest.param(
-            WORKER, {"same_key": KNOWN}, Return(KNOWN, PresenceEvent.REGISTERED, approved=True), id="a-renewal"
+            WORKER, {"same_key": KNOWN}, RegisterAgain(KNOWN, PresenceEvent.REGISTERED, approved=True), id="a-renewal"
         ),
         pytest.param(
             replace(WORKER, instance="new"),
             {"same_key": KNOWN},
-            Return(KNOWN, PresenceEvent.RESTARTED, approved=True),
+            RegisterAgain(KNOWN, PresenceEvent.RESTARTED, approved=True),
             id="a-new-process-of-a-known-worker",
         ),
         pytest.param(
             WORKER,
             {"same_key": KNOWN, "may_join": False},
-            Return(KNOWN, PresenceEvent.REGISTERED, approved=True),
+            RegisterAgain(KNOWN, PresenceEvent.REGISTERED, approved=True),
             id="a-known-worker-needs-no-token",
         ),
         pytest.param(
             WORKER,
             {"same_key": node("n", approved=False, key_hash="k", instance="i"), "auto_approve": True},
-            Return(node("n", approved=False, key_hash="k", instance="i"), PresenceEvent.REGISTERED, approved=True),
+            RegisterAgain(
+                node("n", approved=False, key_hash="k", instance="i"), PresenceEvent.REGISTERED, approved=True
+            ),
             id="automatic-approval-also-approves-one-that-waits",
         ),
         pytest.param(
             WORKER,
             {"same_key": node("n", approved=False, key_hash="k"), "auto_approve": True, "may_join": False},
-            Return(node("n", approved=False, key_hash="k"), PresenceEvent.REGISTERED, approved=False),
+            RegisterAgain(node("n", approved=False, key_hash="k"), PresenceEvent.REGISTERED, approved=False),
             id="but-not-without-a-token",
         ),
         pytest.param(
             replace(WORKER, name="new"),
             {"same_key": KNOWN},
-            Return(KNOWN, PresenceEvent.REGISTERED, approved=True),
+            RegisterAgain(KNOWN, PresenceEvent.REGISTERED, approved=True),
             id="a-known-worker-may-change-its-name",
         ),
         pytest.param(
@@ -99,13 +101,13 @@ def decide(claim: NodeClaim, **known: Any) -> RegistrationDecision:
         pytest.param(
             LOCALAI,
             {"same_name": KEYLESS},
-            Return(KEYLESS, PresenceEvent.REGISTERED, approved=True),
+            RegisterAgain(KEYLESS, PresenceEvent.REGISTERED, approved=True),
             id="a-localai-worker-is-known-by-name-and-address",
         ),
         pytest.param(
             LOCALAI,
             {"same_name": replace(KEYLESS, **LEFT)},
-            Return(replace(KEYLESS, **LEFT), PresenceEvent.RESTARTED, approved=True),
+            RegisterAgain(replace(KEYLESS, **LEFT), PresenceEvent.RESTARTED, approved=True),
             id="one-that-left-has-restarted",
         ),
         pytest.param(
@@ -177,11 +179,11 @@ def test_who_is_refused(claim: NodeClaim, known: dict[str, Any], reason: str, me
 
 
 def test_a_known_worker_that_keeps_its_name_is_not_compared_with_others() -> None:
-    assert isinstance(decide(WORKER, same_key=KNOWN, look_alike="N"), Return)
+    assert isinstance(decide(WORKER, same_key=KNOWN, look_alike="N"), RegisterAgain)
 
 
 @pytest.mark.parametrize(
-    ("bound_to", "told_from", "expected"),
+    ("bound_to", "source_address", "expected"),
     [
         pytest.param("10.0.0.5", "10.0.0.5", True, id="the-same-address"),
         pytest.param("10.0.0.5", "10.0.0.6", False, id="another-address"),
@@ -190,12 +192,14 @@ def test_a_known_worker_that_keeps_its_name_is_not_compared_with_others() -> Non
         pytest.param("10.0.0.5", None, True, id="an-address-that-is-not-known"),
     ],
 )
-def test_the_address_of_a_localai_worker(bound_to: str | None, told_from: str | None, expected: bool) -> None:
-    assert is_bound_to(replace(KEYLESS, registered_from=bound_to), told_from) is expected
+def test_the_address_of_a_localai_worker(bound_to: str | None, source_address: str | None, expected: bool) -> None:
+    assert is_bound_to(replace(KEYLESS, registered_from=bound_to), source_address) is expected
 
 
 def claimed(identity: str, **fields: Any) -> NameClaim:
-    plain = NameClaim(id=identity, key_hash=identity, told_from="10.0.0.9", http_address="h", made_at=NOW, seen_at=NOW)
+    plain = NameClaim(
+        id=identity, key_hash=identity, source_address="10.0.0.9", http_address="h", made_at=NOW, seen_at=NOW
+    )
     return replace(plain, **fields)
 
 

@@ -8,7 +8,7 @@ from core.replicas.test_availability import node
 from corral.core.errors import CorralError, InvalidInput, NotFound
 from corral.core.nodes.node import NodeType
 from corral.core.nodes.presence import Presence
-from corral.core.nodes.targets import Target, find_node, pick_nodes, pick_serving, takes_backends, why_nowhere
+from corral.core.nodes.targets import Target, describe_no_match, find_node, pick_nodes, pick_serving, takes_backends
 
 FAST, SLOW = node("fast", operator_labels={"tier": "fast"}), node("slow")
 OFFLINE = node("offline", presence=Presence.GONE)
@@ -51,7 +51,7 @@ def test_where_a_model_may_run_now(selector: dict[str, str], expected: list[str]
     ],
 )
 def test_the_message_when_no_node_can(selector: dict[str, str], expected: str) -> None:
-    assert why_nowhere(selector) == expected
+    assert describe_no_match(selector) == expected
 
 
 @pytest.mark.parametrize(

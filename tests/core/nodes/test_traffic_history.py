@@ -8,7 +8,7 @@ from corral.core.nodes.traffic_history import (
 )
 
 
-def test_beats_of_two_frontends_add_up_within_a_slot() -> None:
+def test_samples_of_two_frontends_add_up_within_a_slot() -> None:
     pulse = TrafficHistory(now_s=1000.0)
     pulse.add(TrafficSample(requests=2, tokens_out=10, first_byte=(1, 1)), now_s=1012.0)
     pulse.add(TrafficSample(requests=3, failed=1, first_byte=(0, 3)), now_s=1019.0)

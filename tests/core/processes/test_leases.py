@@ -47,7 +47,7 @@ def test_a_late_word_about_an_older_process_does_not_end_its_successor() -> None
     assert not was_revoked(generation=5, up_to=4)
 
 
-def test_what_is_wanted_is_leased_and_what_is_wanted_again_is_not_given_away() -> None:
+def test_what_is_desired_is_leased_and_what_is_desired_again_is_not_revoked() -> None:
     share = NodeShare(desired=frozenset({"a#0", "b#0"}), revoked={"b#0": 4, "c#0": 7})
     assert plan_lease(share, lease_s=60.0) == ({"a#0": 60.0, "b#0": 60.0}, {"c#0": 7})
     assert plan_lease(NodeShare(), lease_s=60.0) == ({}, {})

@@ -12,7 +12,7 @@ def take(pool: PortPool, key: str, now_s: float) -> int:
     return port
 
 
-def test_a_released_port_rests_then_waits_for_its_key_then_is_anybodys() -> None:
+def test_a_released_port_is_quarantined_then_waits_for_its_key_then_is_free() -> None:
     pool = PortPool([1, 2])
     assert take(pool, "a", 0) == 1
     pool.release(1, "a", now_s=10)
@@ -31,7 +31,7 @@ def test_the_port_kept_longest_is_the_first_to_be_taken_from_its_key() -> None:
     assert list(pool.candidates("c", now_s=100)) == [2, 1]
 
 
-def test_releasing_twice_does_not_restart_the_rest() -> None:
+def test_releasing_twice_does_not_restart_the_quarantine() -> None:
     pool = PortPool([1])
     take(pool, "a", 0)
     pool.release(1, "a", now_s=0)
@@ -86,7 +86,9 @@ def test_a_range_without_a_usable_port_names_the_setting(wanted: PortSpan) -> No
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans(), st.floats(0, 60)), max_size=60))
-def test_whatever_happens_a_port_has_one_owner_and_rests_before_the_next(steps: list[tuple[str, bool, float]]) -> None:
+def test_whatever_happens_a_port_has_one_owner_and_is_quarantined_before_the_next(
+    steps: list[tuple[str, bool, float]],
+) -> None:
     """INV-22."""
     pool = PortPool(range(4))
     now_s = 0.0

@@ -35,7 +35,7 @@ def test_transfers_are_shown_as_one(before: FileTransfer, now: FileTransfer, exp
 
 
 @pytest.mark.parametrize(
-    ("leg", "bytes_done", "expected"),
+    ("hop", "bytes_done", "expected"),
     [
         pytest.param(1, 0, 0, id="nothing-is-done-at-the-beginning"),
         pytest.param(1, 80, 40, id="files-in-shared-storage-are-half-done"),
@@ -44,8 +44,8 @@ def test_transfers_are_shown_as_one(before: FileTransfer, now: FileTransfer, exp
         pytest.param(2, 80, 80, id="both-legs-are-the-whole"),
     ],
 )
-def test_files_that_go_through_shared_storage_are_transferred_twice(leg: int, bytes_done: int, expected: int) -> None:
-    now = FileTransfer(file_index=1, files=1, bytes_done=bytes_done, bytes_total=80, leg=leg, legs=2)
+def test_files_that_go_through_shared_storage_are_transferred_twice(hop: int, bytes_done: int, expected: int) -> None:
+    now = FileTransfer(file_index=1, files=1, bytes_done=bytes_done, bytes_total=80, hop=hop, hops=2)
     assert combine(NOTHING, now).bytes_done == expected
 
 

@@ -465,7 +465,7 @@ class ScriptedLoads:
         await self.act(model)
 
 
-async def test_a_cold_model_is_loaded_and_then_answers(replica: Start) -> None:
+async def test_a_model_on_demand_is_loaded_and_then_answers(replica: Start) -> None:
     one = await replica("one")
 
     async def load(model: str) -> None:

@@ -201,7 +201,7 @@ async def test_an_old_client_gets_a_stream_without_chunks(gateway: RunningGatewa
 async def test_a_connection_is_kept_after_a_stream_where_the_replica_keeps_it(
     gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream, "REST_S", 0.1)
+    monkeypatch.setattr(upstream, "HOLD_BACK_S", 0.1)
     keeps, closes = await replica("keeps"), await replica("closes")
 
     async def stream(answering: Answering) -> None:
@@ -343,7 +343,7 @@ async def test_the_table_follows_its_source_within_a_second(gateway: RunningGate
                 await gateway.gateway.table.wait_for_change()
 
 
-async def test_nodes_are_named_when_asked_for(replica: Start) -> None:
+async def test_nodes_are_named_when_requested(replica: Start) -> None:
     one = await replica("one")
     async with running_gateway(limits=GatewayLimits(show_node=True)) as gateway:
         gateway.serve("m", one)

@@ -27,15 +27,15 @@ KEY = ApiKey(
 class Store:
     def __init__(self) -> None:
         self.is_away = False
-        self.ring = {hash_secret(SECRET): KEY}
+        self.keys = {hash_secret(SECRET): KEY}
 
-    async def read_ring(self) -> Mapping[str, ApiKey]:
+    async def read_active_keys(self) -> Mapping[str, ApiKey]:
         if self.is_away:
             raise Unavailable("the store is away")
-        return dict(self.ring)
+        return dict(self.keys)
 
     async def find_key(self, key_hash: str) -> ApiKey | None:
-        return (await self.read_ring()).get(key_hash)
+        return (await self.read_active_keys()).get(key_hash)
 
     async def find_session(self, token_hash: str) -> ApiKey | None:
         return None
@@ -79,19 +79,21 @@ async def test_without_keys_only_this_machines_own_pages_and_programs_are_served
 ) -> None:
     """S-12, for the gateway and for everything else."""
     store, clock = Store(), SystemClock()
-    gate = Authorizer(store, BruteForceGuard(clock), clock=clock, auth=False, public_url="https://cluster.example/")
-    keys = StoredKeys(store, gate, auth=False)
+    authorizer = Authorizer(
+        store, BruteForceGuard(clock), clock=clock, auth=False, public_url="https://cluster.example/"
+    )
+    keys = StoredKeys(store, authorizer, auth=False)
     assert keys.find(b"") is None
     asks = (
         keys.authenticate(headers, {}, "POST", "127.0.0.1"),
-        gate.admit("POST", "/api/keys", headers, {}, "127.0.0.1"),
+        authorizer.admit("POST", "/api/keys", headers, {}, "127.0.0.1"),
     )
     for ask in asks:
         with nullcontext() if is_served else pytest.raises(Forbidden):
             assert await ask is not None
 
 
-def test_keys_stay_good_while_the_store_is_away_for_ten_minutes_and_not_for_ever() -> None:
+def test_keys_stay_valid_while_the_store_is_unavailable_for_ten_minutes_and_not_for_ever() -> None:
     """F-14: what is loaded serves on."""
     assert run_virtually(1, keys_through_an_outage()) == (True, False)
 
@@ -108,7 +110,7 @@ class Neighbour:
     async def are_there(self) -> bool:
         return True
 
-    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
+    async def request_keys(self, revoked: Sequence[str]) -> KeysInForce:
         self.told = revoked
         if self.silent or not self.connected:
             raise TimedOut("no answer")
@@ -122,7 +124,7 @@ OTHER_KEY = replace(KEY, id="other", name="two")
 
 async def _follow(neighbour: Neighbour) -> tuple[Store, StoredKeys, "asyncio.Future[None]"]:
     store, clock = Store(), SystemClock()
-    store.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
+    store.keys[hash_secret(OTHER_SECRET)] = OTHER_KEY
     keys = StoredKeys(
         store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True, peers=neighbour
     )
@@ -156,7 +158,7 @@ async def without_the_store_just_after_a_revocation() -> tuple[Sequence[str], bo
     neighbour = Neighbour()
     store, first, _ = await _follow(neighbour)
     other_store, second, _ = await _follow(Neighbour())
-    del store.ring[hash_secret(OTHER_SECRET)]
+    del store.keys[hash_secret(OTHER_SECRET)]
     first.notify()
     await asyncio.sleep(1)
     store.is_away = other_store.is_away = True
@@ -211,7 +213,7 @@ async def the_store_is_away_for_all() -> tuple[bool, bool]:
     return good, keys.find(HEADER) is not None
 
 
-def test_several_frontends_serve_on_while_the_store_is_away_for_all_of_them() -> None:
+def test_several_frontends_serve_on_while_the_store_is_unavailable_for_all_of_them() -> None:
     assert run_virtually(1, the_store_is_away_for_all()) == (True, False)
 
 
@@ -238,7 +240,7 @@ class Asking:
     async def are_there(self) -> bool:
         return True
 
-    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
+    async def request_keys(self, revoked: Sequence[str]) -> KeysInForce:
         self.asks += 1
         return await self._other.answer_peer()
 
@@ -250,13 +252,13 @@ async def test_a_key_that_the_other_frontend_has_not_read_yet_does_not_count_as_
     await other.refresh()
     asking = Asking(other)
     keys = StoredKeys(ours, Authorizer(ours, BruteForceGuard(clock), clock=clock, auth=True), auth=True, peers=asking)
-    ours.ring[hash_secret(OTHER_SECRET)] = theirs.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
+    ours.keys[hash_secret(OTHER_SECRET)] = theirs.keys[hash_secret(OTHER_SECRET)] = OTHER_KEY
     await keys.refresh()
     ours.is_away = True
     following = asyncio.ensure_future(keys.follow())
     await until(lambda: asking.asks == 2, "the first answer was taken")
     assert keys.find(OTHER_HEADER) is not None
-    del theirs.ring[hash_secret(OTHER_SECRET)]
+    del theirs.keys[hash_secret(OTHER_SECRET)]
     keys.notify()
     await until(lambda: keys.find(OTHER_HEADER) is None, "the revoked key is gone")
     assert keys.find(HEADER) is not None
@@ -270,11 +272,11 @@ class SlowStore(Store):
         super().__init__()
         self.answers: list[asyncio.Event] = []
 
-    async def read_ring(self) -> Mapping[str, ApiKey]:
-        ring = dict(self.ring)
+    async def read_active_keys(self) -> Mapping[str, ApiKey]:
+        keys = dict(self.keys)
         self.answers.append(asyncio.Event())
         await self.answers[-1].wait()
-        return ring
+        return keys
 
 
 async def test_a_read_that_began_earlier_and_ends_later_does_not_undo_a_newer_one() -> None:
@@ -282,7 +284,7 @@ async def test_a_read_that_began_earlier_and_ends_later_does_not_undo_a_newer_on
     keys = StoredKeys(store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True)
     early = asyncio.ensure_future(keys.refresh())
     await until(lambda: len(store.answers) == 1, "the first read has begun")
-    store.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
+    store.keys[hash_secret(OTHER_SECRET)] = OTHER_KEY
     late = asyncio.ensure_future(keys.refresh())
     await until(lambda: len(store.answers) == 2, "the second read has begun")
     store.answers[1].set()
@@ -302,7 +304,7 @@ async def test_an_answer_of_another_frontend_does_not_undo_a_newer_read() -> Non
     following = asyncio.ensure_future(keys.follow())
     await neighbour.asked.wait()
     store.is_away = False
-    store.ring[hash_secret(OTHER_SECRET)] = OTHER_KEY
+    store.keys[hash_secret(OTHER_SECRET)] = OTHER_KEY
     await keys.refresh()
     neighbour.answers.set()
     await asyncio.sleep(0)
@@ -319,7 +321,7 @@ class HeldNeighbour(Neighbour):
         self.asked, self.answers = asyncio.Event(), asyncio.Event()
         self.has_answered = False
 
-    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
+    async def request_keys(self, revoked: Sequence[str]) -> KeysInForce:
         self.asked.set()
         await self.answers.wait()
         self.has_answered = True

@@ -72,9 +72,9 @@ def test_a_wiped_worker_waits_until_an_administrator_confirms_that_it_replaces_t
         second.kill()
 
 
-def register(frontend: Frontend, told_from: str, **fields: Any) -> Any:
+def register(frontend: Frontend, source_address: str, **fields: Any) -> Any:
     body = {"address": "10.0.0.5:50051", "http_address": "10.0.0.5:50050", "token": TOKEN, **fields}
-    headers = {"X-Forwarded-For": told_from}
+    headers = {"X-Forwarded-For": source_address}
     return call("POST", f"{frontend.url}/api/node/register", key=TOKEN, body=body, headers=headers)
 
 
@@ -84,10 +84,10 @@ def test_a_localai_worker_under_an_approved_name_from_elsewhere_gets_nothing(fro
     thief = register(frontend, "10.0.0.66", name="go-worker")
     assert (thief.status, thief.json()["status"], thief.json().get("nats_jwt")) == (201, "pending", None)
     assert thief.json()["id"] != first["id"]
-    for told_from, status in (("10.0.0.5", 200), ("10.0.0.66", 401)):
+    for source_address, status in (("10.0.0.5", 200), ("10.0.0.66", 401)):
         heartbeat = call(
             "POST", f"{frontend.url}/api/node/{first['id']}/heartbeat", key=TOKEN, body={},
-            headers={"X-Forwarded-For": told_from},
+            headers={"X-Forwarded-For": source_address},
         )  # fmt: skip
         assert heartbeat.status == status
     for verb in ("drain", "deregister"):

@@ -22,7 +22,7 @@ class Store:
         self.go_on = asyncio.Event()
         self.batches: list[int] = []
 
-    async def beat(self, heartbeats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
+    async def record_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
         self.batches.append(len(heartbeats))
         self.writing.set()
         await self.go_on.wait()
@@ -78,8 +78,8 @@ async def test_every_error_is_answered(problem: Exception, answer: type[Exceptio
 class Picky(Store):
     """Rejects every batch that contains this node."""
 
-    async def beat(self, heartbeats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
-        outcomes = await super().beat(heartbeats)
+    async def record_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
+        outcomes = await super().record_heartbeats(heartbeats)
         if any(heartbeat.node_id == "evil" for heartbeat in heartbeats):
             raise InvalidInput("a value does not fit into the store")
         return outcomes

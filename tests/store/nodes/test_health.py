@@ -16,7 +16,7 @@ async def status(stores: Stores, node: Node) -> NodeStatus:
     return (await stores.nodes.read_one(node.id)).status
 
 
-async def test_a_beat_and_an_answer_make_a_node_healthy_and_the_log_says_so(stores: Stores) -> None:
+async def test_a_heartbeat_and_an_answer_make_a_node_healthy_and_the_log_shows_it(stores: Stores) -> None:
     node = await register(stores, M, auto_approve=True)
     await beat(stores, M, node)
     assert await judge(stores, node.id) == [("unhealthy", "healthy")]
@@ -62,7 +62,7 @@ async def test_bus_answers_alone_do_not_make_a_node_healthy_whose_heartbeats_sto
     assert seen == [("healthy", "unhealthy")]
 
 
-async def test_a_node_that_is_away_becomes_offline_once_and_is_then_left_alone(stores: Stores, rig: Rig) -> None:
+async def test_a_silent_node_becomes_offline_once_and_is_then_left_alone(stores: Stores, rig: Rig) -> None:
     node = await join(stores, M)
     seen = []
     for _ in range(8):
@@ -95,7 +95,7 @@ async def test_a_pass_without_probes_declares_no_one_dead_on_the_bus_alone(store
         assert await judge(stores) == []
 
 
-async def test_a_store_that_was_away_declares_no_one_dead(stores: Stores, rig: Rig) -> None:
+async def test_a_store_that_was_unavailable_declares_no_one_offline(stores: Stores, rig: Rig) -> None:
     nodes = [await join(stores, Machine(name=f"w{n}", secret=f"s{n}")) for n in range(3)]
     await rig.advance(600)  # ten minutes in which no beat could be written
     for listened_s in (0.0, 5.0, 29.0):

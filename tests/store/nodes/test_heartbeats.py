@@ -20,12 +20,12 @@ FULL = {
 }
 
 
-async def test_each_beat_of_a_batch_has_its_own_outcome(stores: Stores, rig: Rig) -> None:
+async def test_each_heartbeat_of_a_batch_has_its_own_outcome(stores: Stores, rig: Rig) -> None:
     second = Machine(name="worker-2", secret="second")
     one, two = await join(stores, M), await join(stores, second)
     await rig.advance(10)
     thief = replace(M, secret="guessed")
-    outcomes = await stores.registration.beat(
+    outcomes = await stores.registration.record_heartbeats(
         [
             M.beat(one, available_ram=11),
             Heartbeat(node_id=NodeId("unknown"), usage=NodeUsage()),
@@ -56,7 +56,7 @@ async def test_absent_values_keep_the_known_ones_and_zero_is_a_value(stores: Sto
     assert (zero.available_disk, zero.available_vram, zero.available_ram) == (0, 0, 3)
 
 
-async def test_a_beat_is_timed_by_the_stores_clock_and_changes_no_status(stores: Stores, rig: Rig) -> None:
+async def test_a_heartbeat_is_timed_by_the_stores_clock_and_changes_no_status(stores: Stores, rig: Rig) -> None:
     node = await join(stores, M)
     await rig.advance(3600)
     await beat(stores, M, node)
@@ -73,7 +73,7 @@ async def test_a_node_that_waits_for_approval_may_send_heartbeats(stores: Stores
 async def test_an_older_process_is_fenced_and_shown_once(stores: Stores) -> None:
     node = await join(stores, M)
     await register(stores, M.restarted())
-    await stores.registration.beat([M.beat(node), M.beat(node), M.beat(node)])
+    await stores.registration.record_heartbeats([M.beat(node), M.beat(node), M.beat(node)])
     await beat(stores, M, node)
     assert "older process" in ((await stores.nodes.read_one(node.id)).conflict_message or "")
     assert (await actions(stores, node.id)).count("node.conflict") == 1
@@ -85,7 +85,7 @@ async def test_a_corral_node_needs_its_own_secret_and_names_its_process(stores: 
     own = M.beat(node)
     token_only = replace(own, secret_hash="", joined=True)
     nameless = replace(own, instance=None)
-    outcomes = await stores.registration.beat([token_only, nameless])
+    outcomes = await stores.registration.record_heartbeats([token_only, nameless])
     assert (outcomes[0].denied, outcomes[1].fenced) == (True, True)
 
 
@@ -93,24 +93,26 @@ async def test_a_localai_worker_needs_a_registration_token(stores: Stores) -> No
     go = Machine(name="go", secret=None)
     node = await register(stores, go)
     assert (await beat(stores, go, node)).accepted
-    (outcome,) = await stores.registration.beat([replace(go.beat(node), joined=False)])
+    (outcome,) = await stores.registration.record_heartbeats([replace(go.beat(node), joined=False)])
     assert outcome.denied
 
 
 async def test_a_localai_worker_that_calls_from_elsewhere_is_refused_and_shown_once(stores: Stores, rig: Rig) -> None:
     go = Machine(name="go", secret=None)
     node = await register(stores, go, registered_from="2001:db8:0:1::5")
-    assert (await beat(stores, go, node, told_from="2001:db8:0:1:aaaa::9")).accepted, "another address of its network"
-    strangers = [replace(go.beat(node, told_from="10.0.0.5"), joined=False)]
-    (outcome,) = await stores.registration.beat(strangers)
+    assert (await beat(stores, go, node, source_address="2001:db8:0:1:aaaa::9")).accepted, (
+        "another address of its network"
+    )
+    strangers = [replace(go.beat(node, source_address="10.0.0.5"), joined=False)]
+    (outcome,) = await stores.registration.record_heartbeats(strangers)
     assert outcome.denied
     assert (await stores.nodes.read_one(node.id)).conflict_message is None, "whoever has no token marks nothing"
     for address in ("10.0.0.5", "10.0.0.5", "10.0.0.6"):
-        assert (await beat(stores, go, node, told_from=address)).denied
+        assert (await beat(stores, go, node, source_address=address)).denied
     marked = await stores.nodes.read_one(node.id)
     assert "come from 10.0.0.5, but the node registered from 2001:db8:0:1::5" in (marked.conflict_message or "")
     await rig.advance(60)
-    assert (await beat(stores, go, node, told_from="10.0.0.5")).denied
+    assert (await beat(stores, go, node, source_address="10.0.0.5")).denied
     again = await stores.nodes.read_one(node.id)
     assert (again.conflict_at or 0) > (marked.conflict_at or 0), "it goes on"
     assert (await actions(stores, node.id)).count("node.conflict") == 1
@@ -122,34 +124,34 @@ async def test_a_removed_node_is_unknown(stores: Stores) -> None:
     assert (await beat(stores, M, node)).node is None
 
 
-async def test_no_beats_are_no_trouble(stores: Stores) -> None:
-    assert await stores.registration.beat([]) == []
+async def test_an_empty_batch_of_heartbeats_is_accepted(stores: Stores) -> None:
+    assert await stores.registration.record_heartbeats([]) == []
 
 
 async def test_a_large_batch_is_one_transaction(stores: Stores) -> None:
     machines = [Machine(name=f"w{number}", secret=f"s{number}") for number in range(40)]
     nodes = [await register(stores, machine) for machine in machines]
     beats = [machine.beat(node, available_ram=7) for machine, node in zip(machines, nodes, strict=True)]
-    assert all(outcome.accepted for outcome in await stores.registration.beat(beats + beats))
+    assert all(outcome.accepted for outcome in await stores.registration.record_heartbeats(beats + beats))
     assert {node.available_ram for node in await stores.nodes.read_all()} == {7}
 
 
 FULL_DISK = Condition(kind=ConditionKind.DISK_PRESSURE, reason="its disk has 1 MiB free", remedy="Free some.")
 
 
-async def test_a_condition_makes_a_node_unhealthy_until_a_beat_comes_without_it(stores: Stores) -> None:
+async def test_a_condition_makes_a_node_unhealthy_until_a_heartbeat_comes_without_it(stores: Stores) -> None:
     node = await join(stores, M)
     before = len(await actions(stores, node.id))
-    await stores.registration.beat([M.beat(node, (FULL_DISK,))])
+    await stores.registration.record_heartbeats([M.beat(node, (FULL_DISK,))])
     told = await stores.nodes.read_one(node.id)
     assert told.conditions == (FULL_DISK,)
     assert (told.state, told.localai_status) == (NodeState.UNHEALTHY, NodeStatus.UNHEALTHY)
     assert told.status is NodeStatus.HEALTHY, "it is reachable: what runs there serves on"
     assert told.changed_at >= node.changed_at
-    await stores.registration.beat([M.beat(node, (replace(FULL_DISK, reason="its disk has 2 MiB free"),))])
-    await stores.registration.beat([M.beat(node)])
+    await stores.registration.record_heartbeats([M.beat(node, (replace(FULL_DISK, reason="its disk has 2 MiB free"),))])
+    await stores.registration.record_heartbeats([M.beat(node)])
     assert (await stores.nodes.read_one(node.id)).conditions[0].reason == "its disk has 2 MiB free"
-    await stores.registration.beat([M.beat(node, ())])
+    await stores.registration.record_heartbeats([M.beat(node, ())])
     assert (await stores.nodes.read_one(node.id)).state is NodeState.HEALTHY
     news = (await actions(stores, node.id))[before:]
     assert news == ["node.conditions", "node.conditions"], "when it began and when it ended, not in between"
@@ -158,6 +160,6 @@ async def test_a_condition_makes_a_node_unhealthy_until_a_beat_comes_without_it(
 async def test_a_condition_ends_with_the_process_that_reported_it(stores: Stores) -> None:
     """The next may be of a version that tells none."""
     node = await join(stores, M)
-    await stores.registration.beat([M.beat(node, (FULL_DISK,))])
+    await stores.registration.record_heartbeats([M.beat(node, (FULL_DISK,))])
     await register(stores, M.restarted())
     assert (await stores.nodes.read_one(node.id)).conditions == ()

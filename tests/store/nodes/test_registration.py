@@ -55,7 +55,7 @@ async def test_with_auto_approval_it_does_not_wait_but_is_not_healthy_before_it_
     assert (node.approved, node.status) == (True, NodeStatus.UNHEALTHY)
 
 
-async def test_a_stranger_without_a_token_is_not_recognised_and_leaves_no_trace(stores: Stores) -> None:
+async def test_an_unknown_machine_without_a_token_is_not_recognised_and_leaves_no_trace(stores: Stores) -> None:
     outcome = await try_register(stores, M, may_join=False)
     assert isinstance(outcome, Refuse)
     assert outcome.reason == "not_recognised"
@@ -116,7 +116,7 @@ async def test_who_takes_the_name_of_an_absent_machine_only_claims_it(
         claimed = await claim_name(
             stores, OTHER, bus_key="UB", auto_approve=auto_approve, registered_from="10.0.0.9", labels={"x": "y"}
         )
-    assert claimed.claim.told_from == "10.0.0.9"
+    assert claimed.claim.source_address == "10.0.0.9"
     found = await stores.nodes.read_one(node.id)
     assert (found.approved, found.epoch, found.key_hash, found.worker_labels) == (True, 1, node.key_hash, {})
     assert [claim.id for claim in found.claims] == [claimed.claim.id]
@@ -200,7 +200,7 @@ async def test_a_claim_of_a_machine_that_joined_elsewhere_is_void(stores: Stores
         await stores.nodes.replace_identity(node.id, claimed.claim.id, actor="ann")
 
 
-async def test_a_pending_machine_that_went_away_leaves_its_name_to_another(stores: Stores, rig: Rig) -> None:
+async def test_a_pending_machine_that_went_offline_leaves_its_name_to_another(stores: Stores, rig: Rig) -> None:
     """Nobody had approved it: there is no identity to protect."""
     node = await register(stores, M)
     await vanish(stores, rig, node)
@@ -214,8 +214,8 @@ async def test_a_localai_worker_is_bound_to_its_address(stores: Stores) -> None:
     assert (await register(stores, GO, registered_from="10.0.0.5")).id == node.id
     thief = await claim_name(stores, GO, auto_approve=True, bus_key="UB", registered_from="10.0.0.66")
     assert (thief.node.id, thief.claim.key_hash) == (node.id, None)
-    assert (await stores.registration.beat([GO.beat(node, told_from="10.0.0.5")]))[0].accepted
-    assert (await stores.registration.beat([GO.beat(node, told_from="10.0.0.66")]))[0].denied
+    assert (await stores.registration.record_heartbeats([GO.beat(node, source_address="10.0.0.5")]))[0].accepted
+    assert (await stores.registration.record_heartbeats([GO.beat(node, source_address="10.0.0.66")]))[0].denied
     await stores.nodes.replace_identity(node.id, thief.claim.id, actor="ann")
     moved = await register(stores, GO, registered_from="10.0.0.66")
     assert (moved.id, moved.approved, moved.registered_from) == (node.id, True, "10.0.0.66")
@@ -338,7 +338,7 @@ async def test_the_workers_own_draining_ends_with_its_process_an_operators_does_
     assert (await stores.registration.set_draining(node.id, False)).draining
 
 
-async def test_a_removed_machine_is_a_stranger_and_joins_anew(stores: Stores) -> None:
+async def test_a_removed_machine_is_unknown_and_joins_as_a_new_one(stores: Stores) -> None:
     node = await join(stores, M)
     await stores.nodes.remove(node.id, actor="ann")
     assert isinstance(await try_register(stores, M, may_join=False), Refuse)
@@ -467,7 +467,7 @@ async def test_a_node_that_is_offline_stays_so_while_its_process_only_renews_its
     assert (await stores.nodes.read_one(node.id)).status is NodeStatus.HEALTHY
 
 
-async def test_a_node_that_waits_for_approval_and_was_away_is_there_again_when_it_registers(
+async def test_a_node_that_waits_for_approval_and_was_offline_is_there_again_when_it_registers(
     stores: Stores, rig: Rig
 ) -> None:
     node = await register(stores, M)

@@ -23,11 +23,11 @@ async def served(stores: Stores) -> list[str]:
     return [replica.revision for replica in routes["tiny"].replicas]
 
 
-async def begin_trial(stores: Stores, replaced: Replica) -> LoadJob:
+async def begin_canary(stores: Stores, replaced: Replica) -> LoadJob:
     pending = (await stores.models.read("tiny")).pending
     assert pending is not None
-    add = Add(why="it was edited", replaces=replaced.id, trial=True)
-    await stores.load_jobs.ask_more("tiny", pending.revision, [add], ids=IDS)
+    add = Add(why="it was edited", replaces=replaced.id, canary=True)
+    await stores.load_jobs.request_loads("tiny", pending.revision, [add], ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=10, most=9)
     return job
 
@@ -54,7 +54,7 @@ async def test_the_first_replica_that_is_ready_makes_it_the_current_one(stores: 
     before = await serve(stores)
     pending = (await stores.models.save(NEW, "bob")).pending
     assert pending is not None
-    job = await begin_trial(stores, before)
+    job = await begin_canary(stores, before)
     await place_beside(stores, job, before)
     assert await served(stores) == [before.revision], "a load under way changes nothing"
     versions = await stores.models.read_version(), await stores.replicas.read_version()
@@ -72,7 +72,7 @@ async def test_one_that_cannot_be_loaded_stays_pending_with_the_reason(stores: S
     await add_nodes(stores, make_node("a"))
     before = await serve(stores)
     await stores.models.save(NEW, "bob")
-    job = await begin_trial(stores, before)
+    job = await begin_canary(stores, before)
     await place_beside(stores, job, before)
     await stores.load_claims.fail(job, "a could not start tiny: no such file", again_in_s=60, stop=False)
     model = await stores.models.read("tiny")
@@ -90,26 +90,26 @@ async def test_one_that_cannot_be_loaded_stays_pending_with_the_reason(stores: S
 
 
 @pytest.mark.parametrize("others", [0, 1])
-@pytest.mark.parametrize("ending", ["fail", "fail_here"])
+@pytest.mark.parametrize("ending", ["fail", "fail_on_node"])
 async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(
     stores: Stores, ending: str, others: int
 ) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     before = await serve(stores)
     if others:
-        await stores.load_jobs.ask_more("tiny", before.revision, [Add(why="more are wanted")], ids=IDS)
+        await stores.load_jobs.request_loads("tiny", before.revision, [Add(why="more are wanted")], ids=IDS)
         [job] = await stores.load_claims.claim("f1", lease_s=10, most=9)
         await reserve(stores, job, Need(model="tiny", variant_problems={before.node_id: "not here"}))
         await stores.load_claims.finish(job, loaded())
     await stores.models.save(NEW, "bob")
-    job = await begin_trial(stores, before)
+    job = await begin_canary(stores, before)
     await stores.replicas.request_stop([before.id], why="it makes room")
     await stores.replicas.stopped(before)
     await reserve(stores, job)
     if ending == "fail":
         await stores.load_claims.fail(job, "it did not start", again_in_s=60, stop=False)
     else:
-        await stores.load_claims.fail_here(job, "it did not start", draw=0.5, stop=False)
+        await stores.load_claims.fail_on_node(job, "it did not start", draw=0.5, stop=False)
     model = await stores.models.read("tiny")
     assert model.pending is not None
     assert (model.pending.held, model.pending.failures) == (True, 1)
@@ -119,7 +119,7 @@ async def test_where_the_one_before_had_to_stop_first_it_is_loaded_again(
     await stores.load_claims.finish(again, loaded())
     assert await served(stores) == [before.revision] * (1 + others)
     assert (await stores.models.read("tiny")).pending is not None, "finishing the one before proves nothing of the new"
-    await stores.load_jobs.forgive("tiny")
+    await stores.load_jobs.retry_now("tiny")
     asked_for = (await stores.models.read("tiny")).pending
     assert asked_for is not None
     assert not asked_for.held, "somebody wants it tried"
@@ -143,7 +143,7 @@ async def test_what_no_process_is_started_with_takes_effect_at_once(stores: Stor
 async def test_a_load_under_way_goes_on_where_the_edit_does_not_concern_it(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     stored = await stores.models.save(TINY, "ann")
-    await stores.load_jobs.ask("tiny", stored.revision, cause="a request", ids=IDS)
+    await stores.load_jobs.request_load("tiny", stored.revision, cause="a request", ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=10, most=9)
     await reserve(stores, job)
     saved = await stores.models.save(TINY + "description: small\n", "bob")
@@ -161,7 +161,7 @@ async def test_going_back_discards_the_pending_one(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     before = await serve(stores)
     await stores.models.save(NEW, "bob")
-    job = await begin_trial(stores, before)
+    job = await begin_canary(stores, before)
     await place_beside(stores, job, before)
     saved = await stores.models.save(TINY, "bob")
     assert (saved.revision, saved.pending) == (before.revision, None)
@@ -174,7 +174,7 @@ async def test_of_two_edits_in_a_row_only_the_newest_takes_over(stores: Stores) 
     await add_nodes(stores, make_node("a"))
     before = await serve(stores)
     await stores.models.save(NEW, "bob")
-    job = await begin_trial(stores, before)
+    job = await begin_canary(stores, before)
     await place_beside(stores, job, before)
     newest = await stores.models.save(TINY + "threads: 3\n", "bob")
     with pytest.raises(Conflict, match="changed while it was loading"):
@@ -237,7 +237,7 @@ async def test_an_edit_and_the_load_it_overtakes_do_not_block_each_other(stores:
     before = await serve(stores)
     for number in range(10):
         await stores.models.save(f"{TINY}threads: {number + 2}\n", "bob")
-        job = await begin_trial(stores, before)
+        job = await begin_canary(stores, before)
         await place_beside(stores, job, before)
         finished, _saved = await asyncio.gather(
             stores.load_claims.finish(job, loaded(process_key="tiny#1")),

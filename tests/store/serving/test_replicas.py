@@ -24,7 +24,7 @@ from corral.store.nodes.node_rows import encode_conditions, insert_node
 from corral.store.serving.decisions import record_decision
 from corral.store.serving.load_claims import ReplicaLoaded
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.load_jobs import LoadPatience
+from corral.store.serving.load_jobs import NoLoadNeeded
 from corral.store.serving.replica_rows import insert_replica
 from corral.store.serving.revoked_processes import FORGET_AFTER_MS
 from corral.store.stores import Stores
@@ -94,13 +94,13 @@ async def add_nodes(stores: Stores, *nodes: Node) -> None:
 
 async def start(stores: Stores, model: str = "tiny", text: str = TINY, owner: str = "f1") -> LoadJob:
     stored = await stores.models.save(text, "ann")
-    await stores.load_jobs.ask(model, stored.revision, cause="a request", ids=IDS)
+    await stores.load_jobs.request_load(model, stored.revision, cause="a request", ids=IDS)
     [job] = await stores.load_claims.claim(owner, lease_s=LEASE_S, most=9)
     return job
 
 
 async def ask(stores: Stores, revision: str, cause: str = "a request") -> LoadJob:
-    job = await stores.load_jobs.ask("tiny", revision, cause=cause, ids=IDS)
+    job = await stores.load_jobs.request_load("tiny", revision, cause=cause, ids=IDS)
     assert isinstance(job, LoadJob), job
     return job
 
@@ -148,10 +148,10 @@ async def test_a_size_that_becomes_known_at_the_place_is_reserved_or_the_place_i
     job = await start(stores)
     replica = await reserve(stores, job)
     assert replica.memory_bytes is None, "nobody knew"
-    assert await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
+    assert await stores.load_claims.resize(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
     [row] = await stores.replicas.read_of_model("tiny")
     assert row.memory_bytes == Need(model="tiny", weights_bytes=2 << 30).memory_bytes("cpu")
-    why = await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=20 << 30), nobody)
+    why = await stores.load_claims.resize(job, Need(model="tiny", weights_bytes=20 << 30), nobody)
     assert "of memory needed" in why
 
 
@@ -162,7 +162,7 @@ async def test_a_load_keeps_its_place_though_its_own_download_fills_the_disk(sto
     await stores.database.write(
         lambda tx: tx.execute("UPDATE nodes SET conditions = $1", encode_conditions([FULL_DISK]))
     )
-    assert await stores.load_claims.enlarge(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
+    assert await stores.load_claims.resize(job, Need(model="tiny", weights_bytes=2 << 30), nobody) == ""
 
 
 async def test_a_load_becomes_a_route(stores: Stores) -> None:
@@ -237,7 +237,7 @@ async def test_a_deleted_models_loads_go_with_it_those_that_failed_and_those_und
     late = await start(stores)
     await stores.models.delete("tiny", "ann")
     assert await stores.load_jobs.read_all() == []
-    assert not await stores.load_jobs.is_there(late.id)
+    assert not await stores.load_jobs.exists(late.id)
     with pytest.raises(Fenced):
         await stores.load_claims.renew(late, lease_s=60)
     with pytest.raises(Fenced):
@@ -253,7 +253,7 @@ async def test_a_load_whose_replica_was_revoked_learns_it_when_it_renews_its_lea
     await stores.replicas.request_stop([replica.id], why="unloaded by ann")
     with pytest.raises(Conflict, match="was revoked"):
         await stores.load_claims.renew(job, lease_s=60)
-    assert await stores.load_jobs.is_there(job.id)
+    assert await stores.load_jobs.exists(job.id)
 
 
 async def test_another_revision_does_not_wait_for_the_old_ones_patience(stores: Stores) -> None:
@@ -269,7 +269,7 @@ async def test_places_are_never_given_twice(stores: Stores, rig: Rig, nodes: int
     """INV-25. Twelve loads of 12 GiB each for nodes with 32 GiB: two on each, whoever asks when."""
     await add_nodes(stores, *(make_node(f"n{number}", max_replicas_reported=9) for number in range(nodes)))
     revision = (await stores.models.save(TINY, "ann")).revision
-    await stores.load_jobs.ask_more("tiny", revision, [Add(why="w") for _ in range(12)], ids=IDS)
+    await stores.load_jobs.request_loads("tiny", revision, [Add(why="w") for _ in range(12)], ids=IDS)
     jobs = await stores.load_claims.claim("f1", lease_s=60, most=99)
     need = Need(model="tiny", measured_bytes={"cpu": 12 * GIB})
     others = [Stores(await rig.open()) for _ in range(3)]
@@ -319,7 +319,7 @@ async def test_a_load_that_an_edit_overtook_does_not_become_a_route(stores: Stor
 async def test_a_successor_takes_the_place_of_the_one_it_replaces(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"), make_node("b"))
     first = await serve(stores)
-    await stores.load_jobs.ask_more("tiny", first.revision, [Add(why="drain", replaces=first.id)] * 2, ids=IDS)
+    await stores.load_jobs.request_loads("tiny", first.revision, [Add(why="drain", replaces=first.id)] * 2, ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=9, most=9)
     await reserve(stores, job, Need(model="tiny", variant_problems={first.node_id: "not here"}))
     assert await routed(stores) == [first.node_id]
@@ -334,7 +334,7 @@ async def test_only_healthy_matching_nodes_are_routed_to_and_every_change_moves_
     """INV-23."""
     await add_nodes(stores, make_node("a"), make_node("b"))
     await serve(stores)
-    await stores.load_jobs.ask_more("tiny", (await stores.models.read("tiny")).revision, [Add(why="w")], ids=IDS)
+    await stores.load_jobs.request_loads("tiny", (await stores.models.read("tiny")).revision, [Add(why="w")], ids=IDS)
     [job] = await stores.load_claims.claim("f1", lease_s=9, most=9)
     await reserve(stores, job, Need(model="tiny"))
     await stores.load_claims.finish(job, loaded())
@@ -398,7 +398,7 @@ async def test_a_node_learns_which_processes_were_revoked_and_successors_are_not
     assert place_taken.generation > replica.generation, "the order to start it carries a higher number"
     _, shares = await stores.replicas.read_shares()
     assert shares == {"a": NodeShare(desired=frozenset({"tiny#0"}), revoked={"tiny#0": replica.generation})}
-    await stores.load_claims.unplace(job, again_in_s=60.0)
+    await stores.load_claims.reschedule(job, again_in_s=60.0)
     _, shares = await stores.replicas.read_shares()
     assert shares == {"a": NodeShare(revoked={"tiny#0": place_taken.generation})}, "a load may have started it"
 
@@ -426,7 +426,7 @@ async def test_footprints_only_grow(stores: Stores) -> None:
     assert await stores.footprints.read_peaks("m", "other") == {}
 
 
-async def make_crowded(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica]:
+async def make_full_node(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica]:
     """A node whose memory an idle replica uses, and a load that needs it."""
     await add_nodes(stores, make_node("a", available_ram=GIB, last_heartbeat=10**15))
     idle = await serve(stores)
@@ -440,8 +440,8 @@ async def make_crowded(stores: Stores) -> tuple[LoadJob, Need, Decision, Replica
     return job, need, await decide(stores, need), idle
 
 
-async def test_who_makes_room_is_written_down_and_gets_no_more_requests(stores: Stores) -> None:
-    job, need, decision, idle = await make_crowded(stores)
+async def test_an_evicted_replica_is_recorded_and_gets_no_more_requests(stores: Stores) -> None:
+    job, need, decision, idle = await make_full_node(stores)
     [ending] = await stores.load_claims.evict(job, need, decision, nobody)
     assert (ending.id, ending.state) == (idle.id, ReplicaState.STOPPING)
     assert await routed(stores) == []
@@ -451,9 +451,9 @@ async def test_who_makes_room_is_written_down_and_gets_no_more_requests(stores: 
 
 
 @pytest.mark.parametrize("reason", ["busy", "minimum", "pinned"])
-async def test_nobody_makes_room_who_is_needed_by_now(stores: Stores, reason: str) -> None:
+async def test_a_replica_that_is_needed_by_now_is_not_evicted(stores: Stores, reason: str) -> None:
     """INV-26. What was idle when the decision was made may not be when it is carried out."""
-    job, need, decision, _ = await make_crowded(stores)
+    job, need, decision, _ = await make_full_node(stores)
     if reason == "minimum":
         await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
     if reason == "pinned":
@@ -469,7 +469,7 @@ async def test_nobody_makes_room_who_is_needed_by_now(stores: Stores, reason: st
     assert await routed(stores) == ["a"]
 
 
-async def test_a_replica_that_is_away_is_no_spare_one(stores: Stores) -> None:
+async def test_a_replica_that_is_offline_is_no_spare_one(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"), make_node("b", presence=Presence.SUSPECT))
     await stores.scheduling.save(Scheduling(model="tiny", min_replicas=1), actor="ann", ids=IDS)
     here = await serve(stores)
@@ -571,11 +571,11 @@ async def test_scheduling_of_a_model_is_deleted_with_it(stores: Stores) -> None:
 async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     job = await start(stores)
-    [waiting] = await stores.load_jobs.ask_more("tiny", job.revision, [Add(why="min_replicas is 2")], ids=IDS)
+    [waiting] = await stores.load_jobs.request_loads("tiny", job.revision, [Add(why="min_replicas is 2")], ids=IDS)
     await reserve(stores, job)
-    await stores.load_jobs.forget("tiny", [job.id, waiting.id], seen_at=waiting.changed_at)
+    await stores.load_jobs.delete_obsolete("tiny", [job.id, waiting.id], seen_at=waiting.changed_at)
     assert len(await stores.load_jobs.read_of_model("tiny")) == 2, "the look was not later than the load"
-    await stores.load_jobs.forget("tiny", [job.id, waiting.id], seen_at=waiting.changed_at + 1)
+    await stores.load_jobs.delete_obsolete("tiny", [job.id, waiting.id], seen_at=waiting.changed_at + 1)
     assert [left.id for left in await stores.load_jobs.read_of_model("tiny")] == [job.id]
     await stores.load_claims.finish(job, loaded())
 
@@ -603,7 +603,7 @@ async def settled(stores: Stores) -> Replica:
     return replica
 
 
-async def test_routes_follow_what_the_node_tells_of_the_process(stores: Stores) -> None:
+async def test_routes_follow_what_the_node_reports_of_the_process(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", key_hash="k"))
     replica = await settled(stores)
     assert (await stores.observed.record([told("ready")])).routes
@@ -618,13 +618,13 @@ async def test_routes_follow_what_the_node_tells_of_the_process(stores: Stores) 
     # The key is the same, the process another: until its token is known nothing is sent there.
     assert (await stores.observed.record([told("ready", sequence=9, pid=4712)])).routes
     assert await routed(stores) == []
-    assert await stores.replicas.read_unlearned() == ["a"]
+    assert await stores.replicas.read_nodes_to_refresh() == ["a"]
     await stores.replicas.note_seen(replica.id, epoch=1, pid=4712, address="10.0.0.1:9001", token="new")
     assert await routed(stores) == ["a"]
-    assert await stores.replicas.read_unlearned() == []
-    [found] = await stores.replicas.read_standing()
-    assert found.stands is not None
-    assert found.stands.availability is Availability.SERVES
+    assert await stores.replicas.read_nodes_to_refresh() == []
+    [found] = await stores.replicas.read_statuses()
+    assert found.verdict is not None
+    assert found.verdict.availability is Availability.SERVES
 
 
 async def test_who_asks_for_a_model_whose_worker_is_being_started_again_waits(stores: Stores) -> None:
@@ -637,12 +637,12 @@ async def test_who_asks_for_a_model_whose_worker_is_being_started_again_waits(st
 
     await stores.database.write(restart)
     assert await routed(stores) == [], "the new worker has not told yet"
-    waits = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert waits == LoadPatience("a has not reported its processes yet")
+    waits = await stores.load_jobs.request_load("tiny", replica.revision, cause="a request", ids=IDS)
+    assert waits == NoLoadNeeded("a has not reported its processes yet")
     await stores.observed.record([told("ready", epoch=2)])
     assert await routed(stores) == ["a"]
-    waits = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert waits == LoadPatience("a replica is ready")
+    waits = await stores.load_jobs.request_load("tiny", replica.revision, cause="a request", ids=IDS)
+    assert waits == NoLoadNeeded("a replica is ready")
     await stores.observed.record([told(epoch=2, sequence=2)])
     assert (await ask(stores, replica.revision)).active, "it is not there any more"
 
@@ -653,16 +653,16 @@ async def test_requests_load_no_more_than_the_maximum(stores: Stores) -> None:
     await stores.scheduling.save(Scheduling(model="tiny", max_replicas=1), actor="ann", ids=IDS)
     replica = await settled(stores)
     await stores.observed.record([told()])
-    asked = await stores.load_jobs.ask("tiny", replica.revision, cause="a request", ids=IDS)
-    assert asked == LoadPatience("max_replicas is 1, and a no longer runs it")
+    asked = await stores.load_jobs.request_load("tiny", replica.revision, cause="a request", ids=IDS)
+    assert asked == NoLoadNeeded("max_replicas is 1, and a no longer runs it")
 
 
 async def test_a_load_requested_since_the_count_is_one_of_the_missing(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     stored = await stores.models.save(TINY, "ann")
-    await stores.load_jobs.ask("tiny", stored.revision, cause="a request", ids=IDS)
+    await stores.load_jobs.request_load("tiny", stored.revision, cause="a request", ids=IDS)
     two = [Add(why="min_replicas is 2")] * 2
-    made = await stores.load_jobs.ask_more("tiny", stored.revision, two, ids=IDS, known=())
+    made = await stores.load_jobs.request_loads("tiny", stored.revision, two, ids=IDS, known=())
     assert len(made) == 1
     assert len(await stores.load_jobs.read_of_model("tiny")) == 2
 
@@ -683,8 +683,8 @@ async def test_who_has_lost_the_lease_reaps_and_loads_nothing(stores: Stores) ->
     with pytest.raises(Fenced):
         await stores.replicas.note_missed([replica.id], lease=late)
     with pytest.raises(Fenced):
-        await stores.load_jobs.ask_more("tiny", replica.revision, [Add(why="w")], ids=IDS, lease=late)
+        await stores.load_jobs.request_loads("tiny", replica.revision, [Add(why="w")], ids=IDS, lease=late)
     with pytest.raises(Fenced):
-        await stores.load_jobs.forget("tiny", [], seen_at=0, lease=late)
+        await stores.load_jobs.delete_obsolete("tiny", [], seen_at=0, lease=late)
     assert await routed(stores) == ["a"]
     assert await stores.load_jobs.read_all() == []

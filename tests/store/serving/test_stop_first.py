@@ -19,7 +19,7 @@ async def serve_on(stores: Stores, *names: str) -> dict[str, Replica]:
     """One on each node, whose figures already have what it takes."""
     await add_nodes(stores, *(make_node(name, available_ram=32 * GIB, last_heartbeat=1 << 50) for name in names))
     revision = (await stores.models.save(TINY, "ann")).revision
-    await stores.load_jobs.ask_more("tiny", revision, [Add(why="", node_id=name) for name in names], ids=IDS)
+    await stores.load_jobs.request_loads("tiny", revision, [Add(why="", node_id=name) for name in names], ids=IDS)
     served = {}
     for job in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9):
         need = Need(model="tiny", measured_bytes=NEED.measured_bytes, only_node=job.target_node)
@@ -42,7 +42,7 @@ async def set_free(stores: Stores, node: str, free: int) -> None:
 async def succeed(stores: Stores, *replaced: Replica) -> list[LoadJob]:
     """Loads that are to take their places, under way."""
     adds = [Add(why="its backend was changed", replaces=replica.id) for replica in replaced]
-    await stores.load_jobs.ask_more("tiny", replaced[0].revision, adds, ids=IDS)
+    await stores.load_jobs.request_loads("tiny", replaced[0].revision, adds, ids=IDS)
     jobs = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     return sorted(jobs, key=lambda job: [replica.id for replica in replaced].index(str(job.replaces)))
 
@@ -92,12 +92,13 @@ async def test_what_failed_before_anything_was_stopped_stops_nothing(stores: Sto
     served = await serve_on(stores, "a")
     [job] = await succeed(stores, served["a"])
     await reserve(stores, job, served["a"])
-    await stores.load_claims.fail_here(job, "its weights cannot be fetched", draw=1.0, stop=False)
+    await stores.load_claims.fail_on_node(job, "its weights cannot be fetched", draw=1.0, stop=False)
     assert (await job_of(stores, job)).stop_first_node is None
     assert (await restore(stores, "llama-cpp")).jobs == ()
 
 
-async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_before(stores: Stores) -> None:
+async def stop_for_successor(stores: Stores) -> LoadJob:
+    """A replica has stopped, and the load that replaces it has its place."""
     served = await serve_on(stores, "a")
     [job] = await succeed(stores, served["a"])
     await reserve(stores, job, served["a"])
@@ -105,7 +106,14 @@ async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_
     assert old is not None
     await stores.replicas.request_stop([old.id], why="idle")
     await stores.replicas.stopped(old)
-    await stores.load_claims.fail_here(job, "the engine is on fire", draw=1.0, stop=False)
+    return job
+
+
+async def test_a_replica_stopped_for_a_failed_load_is_loaded_again_at_once_with_the_previous_version(
+    stores: Stores,
+) -> None:
+    job = await stop_for_successor(stores)
+    await stores.load_claims.fail_on_node(job, "the engine is on fire", draw=1.0, stop=False)
     [again] = await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)
     assert again.stop_first_node == "a", "it is known that something was stopped for it"
     await stores.load_claims.fail(again, "the engine is on fire", again_in_s=300, stop=False)
@@ -115,14 +123,8 @@ async def test_what_was_stopped_in_vain_is_tried_again_at_once_with_the_version_
     assert [one.id for one in await stores.load_claims.claim("f1", lease_s=LEASE_S, most=9)] == [job.id]
 
 
-async def test_a_load_of_a_version_that_is_taken_back_is_begun_anew_at_once_by_whoever_is_there(stores: Stores) -> None:
-    served = await serve_on(stores, "a")
-    [job] = await succeed(stores, served["a"])
-    await reserve(stores, job, served["a"])
-    old = await stores.load_claims.stop_first(job, "its successor needs its memory")
-    assert old is not None
-    await stores.replicas.request_stop([old.id], why="idle")
-    await stores.replicas.stopped(old)
+async def test_a_load_of_a_version_that_is_reverted_restarts_at_once_on_any_frontend(stores: Stores) -> None:
+    job = await stop_for_successor(stores)
     assert (await restore(stores, "llama-cpp")).jobs == (job.id,)
     with pytest.raises(Fenced):
         await stores.load_claims.renew(job, lease_s=LEASE_S)
@@ -147,20 +149,14 @@ async def test_of_several_replicas_one_is_stopped_after_the_other(stores: Stores
 
 async def stop_in_vain(stores: Stores, error: str) -> LoadJob:
     """A replica was stopped for a load that failed, and that is due again."""
-    served = await serve_on(stores, "a")
-    [job] = await succeed(stores, served["a"])
-    await reserve(stores, job, served["a"])
-    old = await stores.load_claims.stop_first(job, "its successor needs its memory")
-    assert old is not None
-    await stores.replicas.request_stop([old.id], why="idle")
-    await stores.replicas.stopped(old)
+    job = await stop_for_successor(stores)
     await stores.load_claims.fail(job, error, again_in_s=0.0, stop=False)
     return job
 
 
 async def test_a_request_takes_up_the_load_for_which_a_replica_was_stopped(stores: Stores) -> None:
     job = await stop_in_vain(stores, "the engine is on fire")
-    again = await stores.load_jobs.ask("tiny", job.revision, cause="a request", ids=IDS)
+    again = await stores.load_jobs.request_load("tiny", job.revision, cause="a request", ids=IDS)
     assert isinstance(again, LoadJob)
     assert (again.id, again.active, again.stop_first_node, again.replaces) == (job.id, True, "a", job.replaces)
 
@@ -169,7 +165,7 @@ async def test_an_edit_does_not_forget_that_a_replica_was_stopped(stores: Stores
     job = await stop_in_vain(stores, "the engine is on fire")
     await stores.models.save(f"{TINY}context_size: 512\n", "ann")
     assert (await job_of(stores, job)).stop_first_node == "a"
-    await stores.load_jobs.forgive("tiny")
+    await stores.load_jobs.retry_now("tiny")
     assert (await job_of(stores, job)).stop_first_node == "a"
 
 

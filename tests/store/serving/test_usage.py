@@ -134,7 +134,7 @@ async def test_a_key_remembers_the_models_it_may_use(stores: Stores) -> None:
         id="2", name="some", scope=Scope.USER, key="secret-2", actor="ann", models=["tiny", "big", "tiny"]
     )
     assert made.models == ("tiny", "big")
-    ring = await stores.access.read_ring()
+    ring = await stores.access.read_active_keys()
     assert {key.name: key.models for key in ring.values()} == {"all": None, "some": ("tiny", "big")}
     assert ring[hash_secret("secret-2")] == made
     await stores.access.set_key_models("some", ["big"], actor="bob")
@@ -143,4 +143,4 @@ async def test_a_key_remembers_the_models_it_may_use(stores: Stores) -> None:
     assert changed.models == ("big",)
     await stores.access.set_key_models("some", None, actor="bob")
     await stores.access.revoke_key("some", actor="bob")
-    assert list(await stores.access.read_ring()) == [hash_secret("secret-1")]
+    assert list(await stores.access.read_active_keys()) == [hash_secret("secret-1")]

@@ -265,7 +265,9 @@ async def test_a_delete_stops_what_uses_the_backend_and_is_done_when_there_is_no
         assert (again["success"], again["reports_stopped_processes"]) == (True, True)
 
 
-async def test_a_delete_that_is_carried_out_is_told_to_whoever_cancels_it(worker: SingleWorker, tmp_path: Path) -> None:
+async def test_a_delete_that_is_carried_out_is_reported_to_whoever_cancels_it(
+    worker: SingleWorker, tmp_path: Path
+) -> None:
     """Its process hangs, and has to be killed first: until then the delete is under way."""
     source = write_localai_backend(tmp_path / "source")
     async with worker.frontend() as frontend:
@@ -275,7 +277,7 @@ async def test_a_delete_that_is_carried_out_is_told_to_whoever_cancels_it(worker
         deleting = asyncio.create_task(frontend.ask("backend.delete", backend="demo", corral={"op_id": "op-7"}))
 
         async def is_told() -> bool:
-            return bool((await frontend.ask("corral.cancel", op_id="op-7")).get("going_on") == 1)
+            return bool((await frontend.ask("corral.cancel", op_id="op-7")).get("in_progress") == 1)
 
         await wait_until_async(is_told, what="the delete is under way")
         assert (await frontend.ask("corral.cancel", op_id="op-8")) == {"cancelled": 0}

@@ -147,7 +147,7 @@ async def test_what_needs_no_disk_goes_on_while_it_fails(worker: SingleWorker, t
         assert (await start(frontend, "m", generation=3))["success"]
 
 
-async def test_weights_that_cannot_be_flushed_are_not_placed_and_fetched_anew(
+async def test_weights_that_cannot_be_flushed_are_not_placed_and_fetched_again(
     worker: SingleWorker, tmp_path: Path
 ) -> None:
     shelf = Shelf(WEIGHTS)

@@ -334,7 +334,7 @@ def test_a_second_worker_on_the_same_directory_is_refused(worker: SingleWorker) 
     assert "already uses" in second.output()
 
 
-async def test_a_stop_cuts_a_beat_that_is_under_way_and_leaves_properly(worker: SingleWorker) -> None:
+async def test_a_stop_interrupts_a_heartbeat_in_progress_and_leaves_properly(worker: SingleWorker) -> None:
     registrar = worker.registrar
     async with worker.frontend():
         registrar.beats_answered.clear()

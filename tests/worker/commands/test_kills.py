@@ -195,7 +195,7 @@ PAUSE_S = float(os.environ.get("CORRAL_TEST_PAUSE_S", "8"))
 """Longer than the lease and many heartbeats. Half a minute and five of them were tried too, and showed the same."""
 
 
-async def test_a_long_pause_changes_nothing_that_was_not_given_away(tmp_path: Path, nats: Nats) -> None:
+async def test_a_long_pause_changes_nothing_that_was_not_revoked(tmp_path: Path, nats: Nats) -> None:
     """F-08: backends serve meanwhile; on return it answers, reports and beats, and its processes are the same."""
     worker = SingleWorker(tmp_path, nats)
     try:

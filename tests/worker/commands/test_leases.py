@@ -77,7 +77,9 @@ async def test_heartbeats_renew_leases(worker: SingleWorker, tmp_path: Path) -> 
         assert (await frontend.processes())["m#0"]["pid"] == leased
 
 
-async def test_nothing_ends_while_a_frontend_says_that_its_store_is_away(worker: SingleWorker, tmp_path: Path) -> None:
+async def test_nothing_ends_while_a_frontend_reports_that_its_store_is_unavailable(
+    worker: SingleWorker, tmp_path: Path
+) -> None:
     """F-14: loaded models serve on."""
     async with worker.frontend() as frontend:
         leased, _ = await start_two(worker, frontend, tmp_path / "source")
@@ -90,7 +92,7 @@ async def test_nothing_ends_while_a_frontend_says_that_its_store_is_away(worker:
         wait_until(lambda: is_gone(leased) or None, what="the leased process is gone")
 
 
-async def test_a_worker_that_was_paused_ends_only_what_was_given_away_meanwhile(
+async def test_a_worker_that_was_paused_ends_only_what_was_revoked_meanwhile(
     worker: SingleWorker, tmp_path: Path
 ) -> None:
     """F-08. Its leases are over, but the fleet tells what it has really lost."""
@@ -115,7 +117,7 @@ async def test_word_of_an_older_process_does_not_end_its_successor(worker: Singl
         assert (await frontend.processes())["m#0"]["pid"] == first
 
 
-async def test_a_worker_killed_while_cut_off_does_not_count_anew(worker: SingleWorker, tmp_path: Path) -> None:
+async def test_a_worker_killed_while_cut_off_does_not_count_from_zero(worker: SingleWorker, tmp_path: Path) -> None:
     async with worker.frontend() as frontend:
         leased, kept = await start_two(worker, frontend, tmp_path / "source")
         grant(worker, leases_s={"m#0": LEASE_S})

@@ -131,7 +131,7 @@ async def test_what_was_downloaded_is_kept_where_a_cancel_says_so_and_the_next_r
     assert f"range: bytes={left}-".encode() in asked, "only what was missing was fetched"
 
 
-async def test_reports_tell_of_every_change_with_epoch_generation_and_use(worker: SingleWorker, tmp_path: Path) -> None:
+async def test_reports_show_every_change_with_epoch_generation_and_use(worker: SingleWorker, tmp_path: Path) -> None:
     source = write_http_backend(tmp_path / "source")
     async with worker.frontend() as frontend, frontend.listening("corral.report") as reports:
         start = {"start": {"model": "/weights"}, "generation": 3}

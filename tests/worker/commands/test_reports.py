@@ -20,7 +20,7 @@ async def order(frontend: Commander, verb: str, generation: int, **fields: Any) 
     return reply
 
 
-async def test_each_process_is_told_with_the_generation_of_the_last_order_that_wanted_it(
+async def test_each_process_is_reported_with_the_generation_of_the_last_intent_that_requested_it(
     worker: SingleWorker, tmp_path: Path
 ) -> None:
     source = write_http_backend(tmp_path / "source")
@@ -39,7 +39,7 @@ async def test_each_process_is_told_with_the_generation_of_the_last_order_that_w
         assert "generation" not in rows["m#1"]
 
 
-async def test_what_is_free_is_told_before_a_process_is_said_to_have_ended(tmp_path: Path, nats: Nats) -> None:
+async def test_free_memory_is_reported_before_the_end_of_a_process(tmp_path: Path, nats: Nats) -> None:
     """Whoever is told so places the next one at once, by figures that must not be those from before."""
     worker = SingleWorker(tmp_path, nats, "--no-keep-backends", "--heartbeat-interval", "600s")
     try:
@@ -75,7 +75,7 @@ async def test_generations_outlive_the_worker(tmp_path: Path, nats: Nats) -> Non
 
 
 @pytest.mark.registry
-async def test_the_backend_table_is_complete_and_tells_deletes_that_are_done(
+async def test_the_backend_table_is_complete_and_shows_deletes_that_are_done(
     worker: SingleWorker, registry: OciRegistry
 ) -> None:
     uri = f"{registry.host}/web:latest"

@@ -35,7 +35,7 @@ def wanted(shelf: Shelf, **changes: Any) -> dict[str, Any]:
     return {"model": "tiny", "files": [{**file, **changes}], "paths": ["tiny/weights.gguf", "other.gguf"]}
 
 
-async def test_weights_are_fetched_once_verified_and_told_by_path(worker: SingleWorker, shelf: Shelf) -> None:
+async def test_weights_are_fetched_once_verified_and_reported_by_path(worker: SingleWorker, shelf: Shelf) -> None:
     async with worker.frontend() as frontend:
         replies = await asyncio.gather(*(frontend.ask("corral.model.fetch", **wanted(shelf)) for _ in range(5)))
         replies.append(await frontend.ask("corral.model.fetch", **wanted(shelf)))
@@ -46,7 +46,7 @@ async def test_weights_are_fetched_once_verified_and_told_by_path(worker: Single
         assert shelf.gets == 1, "five at once and one later: one download"
 
 
-async def test_wrong_bytes_are_not_placed_and_the_cause_is_told(worker: SingleWorker, shelf: Shelf) -> None:
+async def test_wrong_bytes_are_not_placed_and_the_cause_is_reported(worker: SingleWorker, shelf: Shelf) -> None:
     async with worker.frontend() as frontend:
         reply = await frontend.ask("corral.model.fetch", **wanted(shelf, sha256="0" * 64))
         assert not reply["success"]

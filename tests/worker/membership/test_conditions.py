@@ -40,7 +40,7 @@ async def test_a_machine_with_all_it_needs_has_no_condition(tmp_path: Path) -> N
     assert await make(tmp_path).read() == []
 
 
-async def test_a_disk_with_less_than_its_headroom_is_told_with_figures(tmp_path: Path) -> None:
+async def test_a_disk_with_less_than_its_headroom_is_reported_with_figures(tmp_path: Path) -> None:
     found = await only(make(tmp_path, headroom=1 << 60))
     assert found.kind == ConditionKind.DISK_PRESSURE
     assert "free, less than the" in found.reason
@@ -78,7 +78,7 @@ async def test_a_data_directory_that_cannot_be_written_is_noticed_and_so_is_its_
     assert await conditions.read() == []
 
 
-async def test_a_range_of_ports_that_is_used_up_is_told_until_one_is_free(tmp_path: Path) -> None:
+async def test_a_range_of_ports_that_is_used_up_is_reported_until_one_is_free(tmp_path: Path) -> None:
     first = take_ports(3)
     clock = SystemClock()
     ports = Ports(PortPool(range(first, first + 3), quarantine_s=0.0), clock)

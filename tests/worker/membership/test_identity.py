@@ -35,7 +35,7 @@ def test_without_an_address_the_command_that_gives_one_is_named(tmp_path: Path) 
         _settle(tmp_path, Identity("key"), join=None, disk=SystemDisk())
 
 
-def test_a_damaged_identity_is_told_and_not_replaced(tmp_path: Path) -> None:
+def test_a_damaged_identity_is_reported_and_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "identity.json").write_text("{")
     with pytest.raises(Unavailable, match="damaged"):
         read_identity(tmp_path, ids=SystemIds(), disk=SystemDisk())

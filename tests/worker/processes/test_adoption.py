@@ -252,7 +252,7 @@ async def test_a_replaced_worker_leaves_its_processes_to_the_next(bench: Bench) 
         assert (await supervisor.start(server())).pid == running.pid
 
 
-def test_a_record_whose_directory_somebody_else_removed_is_gone_as_wanted(tmp_path: Path) -> None:
+def test_a_record_whose_directory_somebody_else_removed_is_gone_as_desired(tmp_path: Path) -> None:
     record = RecordDirectory(tmp_path / "removed")
     record.remove()
     assert not record.path.exists()

@@ -98,7 +98,7 @@ def test_a_port_is_free_unless_somebody_listens_on_any_address() -> None:
     assert can_bind(port)
 
 
-def test_ports_are_unique_and_come_back_only_after_their_rest() -> None:
+def test_ports_are_unique_and_come_back_only_after_their_quarantine() -> None:
     first = take_ports(3)
     ports = Ports(read_port_pool(PortSpan(first, first + 2)), SystemClock())
     taken = {key: ports.take(key) for key in "abc"}
@@ -146,7 +146,7 @@ async def test_an_http_probe_believes_only_a_2xx(text: bytes, ready: bool, detai
     started, port = await _answer(text)
     async with started:
         target = ProbeTarget(host="127.0.0.1", port=port, token="t")
-        answer = await HttpProbe(ProcessReadiness(kind="http", path="/health")).ask(target)
+        answer = await HttpProbe(ProcessReadiness(kind="http", path="/health")).check(target)
         assert answer.ready is ready
         assert detail in answer.detail
 
@@ -155,13 +155,13 @@ async def test_a_probe_of_a_silent_or_absent_server_ends_in_time() -> None:
     probe = HttpProbe(ProcessReadiness(kind="http", path="/health"))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        assert (await ListeningProbe().ask(ProbeTarget(host="127.0.0.1", port=port, token=""))).ready
+        assert (await ListeningProbe().check(ProbeTarget(host="127.0.0.1", port=port, token=""))).ready
         async with asyncio.timeout(30):
-            answer = await probe.ask(ProbeTarget(host="127.0.0.1", port=port, token="t"))
+            answer = await probe.check(ProbeTarget(host="127.0.0.1", port=port, token="t"))
         assert "timed out" in answer.detail
     gone = ProbeTarget(host="127.0.0.1", port=port, token="t")
-    assert not (await probe.ask(gone)).ready
-    assert not (await ListeningProbe().ask(gone)).ready
+    assert not (await probe.check(gone)).ready
+    assert not (await ListeningProbe().check(gone)).ready
 
 
 def test_the_administrator_can_let_more_of_the_environment_through() -> None:

@@ -275,7 +275,7 @@ async def test_an_unload_that_hangs_or_fails_does_not_block_the_stop(bench: Benc
             assert await supervisor.stop(KEY, reason="test", before=before)
 
 
-async def test_a_stranger_that_takes_the_port_meanwhile_is_not_mistaken_for_ours(bench: Bench) -> None:
+async def test_a_foreign_process_that_takes_the_port_meanwhile_is_not_mistaken_for_ours(bench: Bench) -> None:
     async with bench.supervisor() as supervisor:
         starting = asyncio.ensure_future(supervisor.start(server("model#0", "slow", "1")))
         await until(lambda: supervisor.list() and supervisor.list()[0].port)

@@ -10,7 +10,7 @@ import pytest
 
 from corral.core.errors import Unavailable
 from corral.system.file_upload import upload
-from corral.system.local_files import HashBook, LocalFile, list_files
+from corral.system.local_files import HashCache, LocalFile, list_files
 from corral.system.worker_files import FileServer
 from harness.file_server import RunningFileServer
 from harness.network_cuts import CuttingProxy
@@ -33,7 +33,7 @@ async def _upload(server: FileServer, file: LocalFile, sha256: str) -> int:
 def send(port: int, *files: LocalFile, sha256: str | None = None) -> list[int]:
     async def run() -> list[int]:
         server = FileServer(f"http://127.0.0.1:{port}", TOKEN)
-        book = HashBook()
+        book = HashCache()
         sums = [sha256 or await book.sha256(file.path) for file in files]
         return await asyncio.gather(*map(partial(_upload, server), files, sums))
 

@@ -90,7 +90,7 @@ class LayerStore:
                         os.close(root)
                     (staged / "index").write_bytes(_encoded(index))
                     staged.rename(self._root / key)
-            except BaseException:
+            except BaseException:  # cancelled or failed: nothing of it stays
                 self._staging.discard(staged, behind=cancel.requested)
                 raise
             return Layer(key, self._root / key, fresh=index)

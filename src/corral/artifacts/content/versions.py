@@ -146,31 +146,31 @@ class VersionStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
                 exchange(staged, path)  # `current` may point here, and must never point at nothing
-                with _taken_back(lambda: exchange(staged, path)):
+                with _undone_on_error(lambda: exchange(staged, path)):
                     settle_directory(path.parent)
                 self._staging.discard(staged)
             else:
                 staged.rename(path)
-                with _taken_back(lambda: path.rename(staged)):
+                with _undone_on_error(lambda: path.rename(staged)):
                     settle_directory(path.parent)
         return path
 
     def write_metadata(self, path: Path, metadata: Metadata) -> None:
         staged = path / f".{METADATA}.{self._ids.uuid()}"
-        with disk_errors(f"describing {metadata.name}"), _taken_back(lambda: staged.unlink(missing_ok=True)):
+        with disk_errors(f"describing {metadata.name}"), _undone_on_error(lambda: staged.unlink(missing_ok=True)):
             with staged.open("wb") as file:
                 file.write(msgspec.json.format(msgspec.json.encode(metadata), indent=2))
                 file.flush()
                 os.fsync(file.fileno())
             staged.replace(path / METADATA)
 
-    def switch(self, name: str, digest: Digest) -> InstalledVersion:
+    def make_current(self, name: str, digest: Digest) -> InstalledVersion:
         """Points `current` at an installed version. Readers see either the old version or the new one."""
         path = self.path(name, digest)
         if self.find(name, digest) is None:
             raise NotInstalled(f"Backend {name} has no version {digest} here.")
         before = _read_pointer(path.parent)
-        with disk_errors(f"switching {name}"), _taken_back(lambda: self._point(path.parent, before)):
+        with disk_errors(f"switching {name}"), _undone_on_error(lambda: self._point(path.parent, before)):
             self._point(path.parent, path.name)
             settle_directory(path.parent)
         if before is not None and before != path.name:
@@ -183,7 +183,7 @@ class VersionStore:
             (home / POINTER).unlink(missing_ok=True)
             return
         staged = home / f".{POINTER}.{self._ids.uuid()}"
-        with _taken_back(lambda: staged.unlink(missing_ok=True)):
+        with _undone_on_error(lambda: staged.unlink(missing_ok=True)):
             os.symlink(version, staged)
             staged.replace(home / POINTER)
 
@@ -192,7 +192,7 @@ class VersionStore:
         if backend is None or backend.current is None:
             raise NotInstalled(f"Backend {name} is not installed here.")
         if to is not None:
-            return self.switch(name, to)
+            return self.make_current(name, to)
         installed_at = backend.current.metadata.installed_at
         earlier = [
             version
@@ -201,7 +201,7 @@ class VersionStore:
         ]
         if not earlier:
             raise NotInstalled(f"Backend {name} has no earlier version here to roll back to.")
-        return self.switch(name, Digest(earlier[0].digest))
+        return self.make_current(name, Digest(earlier[0].digest))
 
     def remove(self, name: str, running: Callable[[Path], bool]) -> None:
         path = self._root / directory_name(name)
@@ -301,7 +301,7 @@ def _left_at_s(version: Path) -> float:
 
 
 @contextmanager
-def _taken_back(undo: Callable[[], object]) -> Iterator[None]:
+def _undone_on_error(undo: Callable[[], object]) -> Iterator[None]:
     """Undoes a failed change, as far as the disk allows."""
     try:
         yield

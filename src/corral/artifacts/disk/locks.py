@@ -24,7 +24,7 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
-    except BaseException:
+    except BaseException:  # an interrupt must not leave the descriptor open
         os.close(descriptor)
         raise
     return descriptor

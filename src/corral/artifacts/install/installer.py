@@ -182,28 +182,28 @@ class Installer:
             raise DigestMismatch(f"{uri} now resolves to {digest}, but {request.digest} was requested.")
         present = self.versions.find(request.build.name, digest)
         if present is not None and force:
-            self._doubt(resolved, present, cancel)
+            self._check_replaceable(resolved, present, cancel)
             present = None
         if present is None:
-            version = self._switch_to_new(self._build(request, uri, resolved, cancel, meter, started_s))
+            version = self._make_current(self._build(request, uri, resolved, cancel, meter, started_s))
         else:
             self._describe_again(request, uri, resolved, present)
-            version = self.versions.switch(request.build.name, digest)
+            version = self.versions.make_current(request.build.name, digest)
         if not self.settings.keep_blobs:
             self._drop_blobs(resolved)
         meter.finish()
         log.info("artifact.installed", backend=request.build.name, digest=digest, source=resolved.source)
         return version
 
-    def _switch_to_new(self, built: InstalledVersion) -> InstalledVersion:
+    def _make_current(self, built: InstalledVersion) -> InstalledVersion:
         try:
-            return self.versions.switch(built.name, Digest(built.digest))
+            return self.versions.make_current(built.name, Digest(built.digest))
         except (DiskFull, DiskFault):
-            with _as_far_as_possible():
+            with _best_effort():
                 self.versions.remove_version(built)
             raise
 
-    def _doubt(self, resolved: ResolvedArtifact, present: InstalledVersion, cancel: CancelToken) -> None:
+    def _check_replaceable(self, resolved: ResolvedArtifact, present: InstalledVersion, cancel: CancelToken) -> None:
         """Before a version is built again: checks that nothing runs from it, and drops damaged layers."""
         if is_used(present.path, paths_in_use(self.settings.backends_dir)):
             raise VersionInUse(f"A process still uses {present.name} {present.digest}. Stop it first.")
@@ -271,15 +271,15 @@ class Installer:
             return InstalledVersion(name=request.build.name, path=path, metadata=metadata, current=False)
         except (BadManifest, DiskFull, DiskFault, UnsafeArchive, Cancelled) as error:
             cancelled = isinstance(error, Cancelled)
-            with _as_far_as_possible():
+            with _best_effort():
                 self.staging.discard(staged, behind=cancelled)
                 if not (isinstance(error, Cancelled) and error.keep_partials):
                     self._take_away(traces, behind=cancelled)
                 if isinstance(error, DiskFault):
-                    self._distrust(traces.pieces)
+                    self._remove_unflushed(traces.pieces)
             raise
-        except BaseException:
-            with _as_far_as_possible():
+        except BaseException:  # cancelled: what was assembled is removed
+            with _best_effort():
                 remove_tree(staged)
             raise
 
@@ -331,7 +331,7 @@ class Installer:
                         filler.meter.enter(Phase.EXTRACTING)
                     assemble([layer], staged, filler.cancel)
                     done.append(layer)
-            except BaseException:
+            except BaseException:  # the other parts stop before the error is raised
                 for future in futures:
                     future.cancel()
                 filler.cancel.cancel("another part of the artifact failed", keep_partials=True)
@@ -444,7 +444,7 @@ class Installer:
         for key in traces.layers:
             self.layers.remove(key, behind=behind)
 
-    def _distrust(self, pieces: Sequence[Piece]) -> None:
+    def _remove_unflushed(self, pieces: Sequence[Piece]) -> None:
         """Removes what may not be on disk: a failed write is reported once only, and the next install must not use it.
         Layers of an existing version were flushed with it and stay."""
         flushed = {
@@ -469,7 +469,7 @@ class Installer:
 
 
 @contextmanager
-def _as_far_as_possible() -> Iterator[None]:
+def _best_effort() -> Iterator[None]:
     """Cleaning up after a failure must not hide that failure. The next start sweeps what remains."""
     try:
         yield

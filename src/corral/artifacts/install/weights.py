@@ -103,14 +103,14 @@ def install_files(
             try:
                 settle(None)
             except DiskFault:
-                _distrust(installer, [digest for _, digest in ready])
+                _remove_unflushed(installer, [digest for _, digest in ready])
                 raise
             placed = [_place(installer, item, digest, ids) for item, digest in ready]
     meter.finish()
     return placed
 
 
-def _distrust(installer: Installer, digests: Sequence[Digest]) -> None:
+def _remove_unflushed(installer: Installer, digests: Sequence[Digest]) -> None:
     """Removes blobs that may not be on disk: a failed write is reported once only. Blobs that are already placed were
     flushed earlier."""
     for digest in digests:

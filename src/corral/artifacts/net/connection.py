@@ -230,6 +230,6 @@ class CheckedConnection(http.client.HTTPConnection):
             sock.connect(address)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return sock if self._tls is None else self._tls.wrap_socket(sock, server_hostname=self.host)
-        except BaseException:
+        except BaseException:  # an interrupt must not leave the socket open
             sock.close()
             raise

@@ -232,7 +232,7 @@ class PypiIndex:
             raise PolicyRefused("A requirement must not contain an address; packages come from the configured index.")
         try:
             return self._resolve(requirements, parsed, cancel)
-        except BaseException as error:
+        except BaseException as error:  # whatever ended it, its builds are not kept
             self._discard_built(error)
             raise
 

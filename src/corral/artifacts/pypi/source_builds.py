@@ -33,7 +33,7 @@ from corral.system.json import decode_json
 
 log = structlog.get_logger()
 
-LINES_TOLD = 20
+LINES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,5 +218,5 @@ def _check_built(source: Source, wheel: Path) -> None:
 
 
 def _last_output(output: str) -> str:
-    lines = [line.rstrip() for line in output.splitlines() if line.strip()][-LINES_TOLD:]
+    lines = [line.rstrip() for line in output.splitlines() if line.strip()][-LINES_SHOWN:]
     return " Its last output:\n" + "\n".join(lines) if lines else " It had no output."

@@ -149,7 +149,7 @@ def resolve_archive(
         else:
             found = _saved_image(path, unpacked, platform)
         return replace(found, source=f"ocifile://{path}@{found.digest}", scratch=unpacked)
-    except BaseException:
+    except BaseException:  # the caller gets nothing to remove it by
         remove_tree(unpacked)
         raise
 

@@ -58,7 +58,7 @@ class Api:
         except (Unreachable, Unauthenticated) as error:
             raise self.explain(error) from error
 
-    def check_meant(self) -> None:
+    def check_not_starting(self) -> None:
         """Raises when the local `corral up` is stopped or starting: another frontend may use the default address."""
         if self.guessed and read_last_run(SystemDisk(), self.data_dir) is not None:
             raise Unreachable(f"{_nothing_runs(self.data_dir)}, or name a frontend with --url")
@@ -162,7 +162,7 @@ def client_command(command: Command) -> Command:
     @api_options
     @wraps(command)
     def wrapped(api: Api, *args: Any, **options: Any) -> Any:
-        api.check_meant()
+        api.check_not_starting()
         return command(api, *args, **options)
 
     return wrapped  # type: ignore[return-value]

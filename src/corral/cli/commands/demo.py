@@ -9,7 +9,7 @@ import click
 
 from corral.cli.client.api import Api
 from corral.cli.client.conversation import Answered, ask
-from corral.cli.commands.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, ComponentFailed, say
+from corral.cli.commands.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, ComponentFailed, print_line
 from corral.cli.commands.watch_operation import exit_code_of, wait_for
 from corral.cli.program_name import command
 from corral.core.errors import CorralError, NotFound, Unavailable
@@ -82,14 +82,14 @@ class Demo:
                 await self._start()
                 await asyncio.to_thread(self._show)
             finally:
-                say("\nStopping ...")
+                print_line("\nStopping ...")
                 await self._stop()
-                say(f"Everything has stopped. {_kept(self._directory, self._disk)}")
+                print_line(f"Everything has stopped. {_kept(self._directory, self._disk)}")
 
     # Processes
 
     async def _start(self) -> None:
-        say("Starting a message bus, a frontend and three workers on this machine.")
+        print_line("Starting a message bus, a frontend and three workers on this machine.")
         for component in self._plan.servers():
             self._components[component.name] = component
         for number, name in enumerate(NODES):
@@ -121,37 +121,37 @@ class Demo:
     def _show(self) -> None:
         api = self._connect()
         nodes = self._wait("three healthy nodes", READY_WITHIN_S, lambda: _healthy(api))
-        say(f"{len(nodes)} nodes are healthy after {self._elapsed()}. Watch them in the web UI:")
-        say(f"  Web UI    {self._url}")
-        say(f"  Admin key {self._directory / 'keys' / 'admin.key'}\n")
+        print_line(f"{len(nodes)} nodes are healthy after {self._elapsed()}. Watch them in the web UI:")
+        print_line(f"  Web UI    {self._url}")
+        print_line(f"  Admin key {self._directory / 'keys' / 'admin.key'}\n")
         self._install_backend(api)
         self._load_model(api)
         answered = self._ask(api, FIRST_QUESTION)
-        say(f"\nFirst token {self._first_token(answered)} after the start of the demo.\n")
+        print_line(f"\nFirst token {self._first_token(answered)} after the start of the demo.\n")
         victim = _serving(api, nodes)[0]
-        say(f"Killing {victim}: its worker and everything it runs.")
+        print_line(f"Killing {victim}: its worker and everything it runs.")
         died_s = self._clock.monotonic_s()
         self._kill_node(victim)
         self._ask(api, SECOND_QUESTION)
-        say(f"\nThe other replica answered. Clients did not notice that {victim} is gone.\n")
+        print_line(f"\nThe other replica answered. Clients did not notice that {victim} is gone.\n")
         now = self._wait(
             "the replacement replica", REBUILT_WITHIN_S, lambda: _rebuilt(_serving(api, nodes), without=victim)
         )
         took_s = self._clock.monotonic_s() - died_s
-        say(f"{took_s:.1f} s after {victim} was killed, {MODEL} runs on {' and '.join(now)}.\n")
-        say(f"Next: {command('up')}")
+        print_line(f"{took_s:.1f} s after {victim} was killed, {MODEL} runs on {' and '.join(now)}.\n")
+        print_line(f"Next: {command('up')}")
         if self._stay:
             click.pause(f"\nThe web UI stays open at {self._url}. Press any key to end the demo.")
 
     def _install_backend(self, api: Api) -> None:
-        say(f"Installing {BACKEND} from PyPI on all three nodes:")
+        print_line(f"Installing {BACKEND} from PyPI on all three nodes:")
         job = api.call("POST", "api", "backends", "install", BACKEND, within_s=60)
         _, outcome = wait_for(api, job["jobID"], timeout_s=LOADED_WITHIN_S)
         if exit_code_of([outcome]):
             raise Unavailable(f"{BACKEND} was not installed; see the logs in {self._directory / 'logs'}")
 
     def _load_model(self, api: Api) -> None:
-        say(f"\nLoading {MODEL} on two of the three nodes:")
+        print_line(f"\nLoading {MODEL} on two of the three nodes:")
         try:
             api.call("GET", "api", "models", MODEL)
         except NotFound:
@@ -163,7 +163,7 @@ class Demo:
         while len(serving := _serving(api, _names(api))) < REPLICAS:
             now = _loading(api)
             if now and now != printed:
-                say(f"  {now}")
+                print_line(f"  {now}")
                 printed = now
             if self._clock.monotonic_s() > deadline_s:
                 raise Unavailable(
@@ -171,14 +171,14 @@ class Demo:
                 )
             self._check_components()
             pause(0.1)
-        say(f"{MODEL} runs on {' and '.join(serving)} after {self._elapsed()}.\n")
+        print_line(f"{MODEL} runs on {' and '.join(serving)} after {self._elapsed()}.\n")
 
     def _ask(self, api: Api, question: str) -> Answered:
-        say(f"You:    {question}")
+        print_line(f"You:    {question}")
         click.echo(f"{MODEL}: ", nl=False)
         body = {"model": MODEL, "max_tokens": 60, "messages": [{"role": "user", "content": question}]}
         answered = ask(api, self._clock, body, on_text=_print, on_reasoning=_print)
-        say()
+        print_line()
         if not answered.text.strip():
             raise Unavailable(f"{MODEL} gave no answer; see the logs in {self._directory / 'logs'}")
         self._asked_s = self._clock.monotonic_s() - answered.took_s

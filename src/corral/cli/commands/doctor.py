@@ -112,7 +112,7 @@ def _check_frontend(api: Api, directory: Path, status: dict[str, Any] | None) ->
 
 def _read_status(api: Api) -> dict[str, Any] | None:
     try:
-        api.check_meant()
+        api.check_not_starting()
         status: dict[str, Any] = api.call("GET", "api", "status")
         return status
     except CorralError:

@@ -222,7 +222,7 @@ def watch_operation(api: Api, operation: str | None) -> None:
 @click.argument("operation")
 def cancel_operation(api: Api, operation: str) -> None:
     """Cancel an operation on all nodes. Completed nodes are not reverted."""
-    _steer(api, operation, "cancel")
+    _change_operation(api, operation, "cancel")
 
 
 @ops_group.command("retry")
@@ -252,10 +252,10 @@ def dismiss_operation(api: Api, operation: str) -> None:
     """Remove a failed operation from the list.
 
     It stays in the history. An operation that is still being retried must be cancelled instead."""
-    _steer(api, operation, "dismiss")
+    _change_operation(api, operation, "dismiss")
 
 
-def _steer(api: Api, operation: str, verb: str) -> None:
+def _change_operation(api: Api, operation: str, verb: str) -> None:
     operation_id = find_operation(api, operation)
     answer = api.call("POST", "api", "operations", operation_id, verb)
     if api.as_json:

@@ -60,7 +60,7 @@ def up_command(**flags: Any) -> None:
     run_until_signal(Up(settings, spawn=spawn_child, clock=SystemClock(), ids=SystemIds(), disk=SystemDisk()).run)
 
 
-def say(text: str = "") -> None:
+def print_line(text: str = "") -> None:
     try:
         click.echo(text)
         sys.stdout.flush()
@@ -109,21 +109,21 @@ class Up:
         with self._disk.hold(self._data, "up"):
             self._check_ports()
             components = self._plan.everything(self._name)
-            say(f"Corral {__version__}, data in {self._data}\n")
+            print_line(f"Corral {__version__}, data in {self._data}\n")
             self._remember()
             try:
                 await self._run_components(components, began_s)
             finally:
-                say("\nStopping ...")
+                print_line("\nStopping ...")
                 await self._stop(components)
-                say("Everything has stopped.")
+                print_line("Everything has stopped.")
 
     def _remember(self) -> None:
         now = LastRun(name=self._name, listen=self._settings.listen, bus_port=self._settings.bus_port)
         if self._last is not None:
             given = self._settings.name is not None
             for line in describe_changes(self._last, now, name_given=given, host_name=host_name()):
-                say(line)
+                print_line(line)
         if now != self._last:
             write_last_run(self._disk, self._data, now)
 
@@ -152,7 +152,7 @@ class Up:
             except OSError as error:
                 if not component.ready.is_set():
                     raise ComponentFailed(f"the {component.name} cannot start: {error}") from error
-                say(f"The {component.name} cannot start: {error}. Retrying in {SPAWN_RETRY_S:.0f} s.")
+                print_line(f"The {component.name} cannot start: {error}. Retrying in {SPAWN_RETRY_S:.0f} s.")
                 await asyncio.sleep(SPAWN_RETRY_S)
                 continue
             code = await component.child.wait()
@@ -162,10 +162,10 @@ class Up:
             failures = 1 if lasted_s > STEADY_AFTER_S else failures + 1
             delay_s = PROCESS_RESTARTS.delay_s(failures, self._ids.draw())
             how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-            say(f"The {component.name} {how}; restarting in {delay_s:.1f} s. Log: {component.log_path}")
+            print_line(f"The {component.name} {how}; restarting in {delay_s:.1f} s. Log: {component.log_path}")
             last = component.child.read_log_tail(1).strip()
             if last and code > 0:
-                say(f"  Last line: {last}")
+                print_line(f"  Last line: {last}")
             await asyncio.sleep(delay_s)
 
     async def _announce(self, components: list[UpChild], began_s: float) -> None:
@@ -175,31 +175,31 @@ class Up:
             component.ready.set()
         took_s = self._clock.monotonic_s() - began_s
         url = public_url(self._settings.public_url, self._settings.listen)
-        say(f"Ready in {took_s:.1f} s: node {node['name']} is {node['state']} ({_describe(node)})")
+        print_line(f"Ready in {took_s:.1f} s: node {node['name']} is {node['state']} ({_describe(node)})")
         for condition in node["conditions"]:
-            say(f"  The node gets no new models: {condition['reason']}. {condition['remedy']}")
+            print_line(f"  The node gets no new models: {condition['reason']}. {condition['remedy']}")
         if node["isolation"] != "full":
-            say(f"  {node['isolation_reason']}")
+            print_line(f"  {node['isolation_reason']}")
         if node["drain_requested"]:
             resume = command_on(f"nodes resume {node['name']}", self._data)
-            say(f"  The node is drained and gets no work until: {resume}")
-        say()
-        say(f"  Web UI and API  {url}")
-        say(f"  Admin key       {key_path if self._settings.auth else 'not required (--no-auth)'}")
+            print_line(f"  The node is drained and gets no work until: {resume}")
+        print_line()
+        print_line(f"  Web UI and API  {url}")
+        print_line(f"  Admin key       {key_path if self._settings.auth else 'not required (--no-auth)'}")
         key = read_secret(self._disk, key_path)
         token = (await get_json(f"{self._local_url}/api/join-command", bearer=key))["token"]
-        say(f"  Add a node      {command(f'worker --join {url} --token {token}')}")
+        print_line(f"  Add a node      {command(f'worker --join {url} --token {token}')}")
         if self._loopback:
             wider = self._command(listen=f"0.0.0.0:{self._port}")
-            say(
+            print_line(
                 f"                  (only on this machine, with another --data-dir; `{wider}` lets other machines join)"
             )
         if not self._settings.auto_approve:
-            say(f"                  then approve it here: {command_on('nodes approve NAME', self._data)}")
+            print_line(f"                  then approve it here: {command_on('nodes approve NAME', self._data)}")
         if not await get_json(f"{self._local_url}/api/models", bearer=key):
-            say(f"  Chat            {command_on('chat', self._data)}")
-            say("                  (in another terminal; it offers to install a small model)")
-        say("\nCtrl-C stops everything.")
+            print_line(f"  Chat            {command_on('chat', self._data)}")
+            print_line("                  (in another terminal; it offers to install a small model)")
+        print_line("\nCtrl-C stops everything.")
 
     def _command(self, *, listen: str) -> str:
         """The command of this run with another listen address."""
@@ -227,7 +227,9 @@ class Up:
                 problem = str(error)
             if self._clock.monotonic_s() > deadline_s and not reported:
                 reported = True
-                say(f"Still not ready after {READY_WITHIN_S:.0f} s: {problem}. See the logs in {self._data / 'logs'}.")
+                print_line(
+                    f"Still not ready after {READY_WITHIN_S:.0f} s: {problem}. See the logs in {self._data / 'logs'}."
+                )
             await asyncio.sleep(0.05)
 
     async def _has_joined(self, node_id: str, since: str, key: str | None) -> bool:
@@ -248,13 +250,13 @@ class Up:
             free = await asyncio.to_thread(self._disk.free_bytes, self._data)
             if free < FULL_BELOW_BYTES and not full:
                 full = True
-                say(
+                print_line(
                     f"The disk of {self._data} is full ({format_bytes(free)} left): Corral cannot write, so changes"
                     " fail and nodes may appear offline. Free disk space; Corral then continues automatically."
                 )
             elif full and free > 2 * FULL_BELOW_BYTES:
                 full = False
-                say(f"The disk of {self._data} has free space again ({format_bytes(free)}).")
+                print_line(f"The disk of {self._data} has free space again ({format_bytes(free)}).")
             await asyncio.sleep(LOOK_AT_DISK_EVERY_S)
 
     async def _stop(self, components: list[UpChild]) -> None:

@@ -11,7 +11,7 @@ from corral.bus.client import Bus
 from corral.bus.messages import CancelReply, CancelRequest, ChangeReply, NodeReport, RollbackRequest, decode, encode
 from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.backends.commands import build_command, build_fallback, read_answer
-from corral.controller.loads.ports import PeerBook
+from corral.controller.loads.ports import PeerFinder
 from corral.controller.nodes.reports import Reports, observation_of
 from corral.controller.replicas.smoke_test import RolloutStalled, VersionFailed, VersionRollout
 from corral.core.backends.build import short_digest
@@ -76,7 +76,7 @@ class RunningAttempt:
     reply_timeout: asyncio.Timeout | None = None
     """The time limit of the reply, while it is awaited."""
 
-    def hear(self, report: NodeReport) -> None:
+    def on_report(self, report: NodeReport) -> None:
         """Takes a report that shows this very intent as applied."""
         if self.reply_timeout is not None and self.confirming_report is None and not self.applied_before:
             self.confirming_report = report
@@ -90,7 +90,7 @@ class RunningAttempt:
 
 class Attempts:
     def __init__(
-        self, *, bus: Bus, reports: Reports, replicas: VersionRollout, peers: PeerBook, limits: AttemptLimits
+        self, *, bus: Bus, reports: Reports, replicas: VersionRollout, peers: PeerFinder, limits: AttemptLimits
     ) -> None:
         self._bus, self._reports, self._replicas, self._peers, self._limits = bus, reports, replicas, peers, limits
         self._pace = Pace(ATTEMPTS_PER_TURN)
@@ -180,7 +180,7 @@ class Attempts:
         """The worker's reply is not enough: its report must show the desired state."""
         intent = running.claim.intent
         try:
-            report = report or await self._reports.ask(intent.node_id)
+            report = report or await self._reports.request_report(intent.node_id)
         except CorralError as error:
             if not error.retryable:
                 raise
@@ -206,7 +206,7 @@ class Attempts:
         if found is None or not found.digest:
             return None
         changes = plan_replicas(processes, backend=found.name, digest=found.digest)
-        rolling_out = self._replicas.switch(
+        rolling_out = self._replicas.roll_out(
             intent.node_id, changes, backend=found.name, digest=found.digest, operation_id=intent.operation_id
         )
         try:
@@ -259,7 +259,7 @@ class Attempts:
         answer = decode(await self._bus.request(subject, encode(request), within_s=ROLLBACK_WITHIN_S), ChangeReply)
         current = answer.corral.digest if answer.corral is not None else ""
         try:
-            report = await self._reports.ask(intent.node_id)
+            report = await self._reports.request_report(intent.node_id)
             found = find_backend(observation_of(report).backends, build)
             current = found.digest if found is not None and found.digest else current
         except CorralError as error:  # the worker has replied; its next report has the rest
@@ -279,7 +279,7 @@ class Attempts:
         try:
             if not await self._stop_on_worker(intent):
                 return AttemptUnconfirmed("cancelled; the worker has not stopped yet", CANCEL_RETRY_S)
-            report = await self._reports.ask(intent.node_id)
+            report = await self._reports.request_report(intent.node_id)
             return await self._judge_cancelled(intent, report)
         except NoResponders:
             if claim.presence is Presence.LIVE:  # as last known; its presence is checked again
@@ -365,7 +365,7 @@ class Attempts:
         reply = decode(await self._bus.request(subject, data, within_s=CANCEL_WITHIN_S), CancelReply)
         if reply.error:
             raise Unavailable(f"the worker could not cancel it: {reply.error}")
-        return reply.cancelled > 0 or reply.going_on > 0
+        return reply.cancelled > 0 or reply.in_progress > 0
 
     def _within_s(self, intent: Intent) -> float:
         match intent.verb:

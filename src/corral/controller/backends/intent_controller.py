@@ -19,7 +19,7 @@ from corral.controller.backends.attempts import (
     digest_of,
 )
 from corral.controller.backends.progress import LiveProgress
-from corral.controller.loads.ports import PeerBook
+from corral.controller.loads.ports import PeerFinder
 from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.smoke_test import VersionRollout
@@ -69,7 +69,7 @@ class IntentReconciler:
         progress: LiveProgress,
         health: HealthStore,
         replicas: VersionRollout,
-        peers: PeerBook,
+        peers: PeerFinder,
         limits: AttemptLimits,
         ids: Ids,
         on_change: Callable[[], Awaitable[None]],
@@ -97,13 +97,13 @@ class IntentReconciler:
         """Whether an intent is running here."""
         return bool(self._running)
 
-    async def hear(self, report: NodeReport) -> None:
+    async def on_report(self, report: NodeReport) -> None:
         """Takes a node's report, which shows what was applied even if the reply was lost."""
         self._applied[report.node] = report.applied
         for backend, generation in report.applied.items():
             running = self._waiting.get((report.node, backend))
             if running is not None and running.claim.intent.generation == generation:
-                running.hear(report)
+                running.on_report(report)
         for (node, _), running in self._waiting.items():
             if node == report.node and report.epoch > running.claim.epoch:
                 running.expire()  # sending twice does no harm: a running request is joined
@@ -201,7 +201,7 @@ class IntentReconciler:
                 await self._store.note_stopped(stop.intent_id)
         except CorralError as error:
             log.info("intent.stop_not_heard", node=stop.node_id, operation=stop.operation_id, error=str(error))
-        await asyncio.sleep(CANCEL_RETRY_S)
+        await asyncio.sleep(CANCEL_RETRY_S)  # no new attempt before that
         self._stopping.discard(stop.intent_id)
 
     async def _settle_unconfirmed(self, tasks: asyncio.TaskGroup) -> None:
@@ -250,10 +250,10 @@ class IntentReconciler:
         self._waiting[place] = running
         try:
             outcome = await attempt(running, self.loop.notify)
-        except Exception as error:
+        except Exception as error:  # a bug must not keep the intent claimed for ever
             log.exception("intent.crashed", intent=intent.id, backend=intent.backend, node=intent.node_id)
             outcome = AttemptRejected(f"unexpected {type(error).__name__} in Corral; see the frontend's log")
-        except BaseException:
+        except BaseException:  # the frontend stops
             self._forget(running)
             raise
         finally:
@@ -313,7 +313,7 @@ class IntentReconciler:
         """Returns what is left to be written. Writing twice does no harm: results without a valid claim are ignored."""
         try:
             kept = await self._store.record([result for result, _ in batch])
-        except Exception as error:
+        except Exception as error:  # whatever it is: one bad result must not hold up the others
             if not _is_transient(error):
                 log.exception("intents.results_not_written", count=len(batch))
                 return await self._write_separately(batch)

@@ -60,7 +60,7 @@ class Lookups:
     ) -> None:
         self._resolver, self._holds, self._clock, self._on_answer = resolver, holds, clock, on_answer
         self._known: dict[_Key, tuple[float, LookupAnswer | Impossible]] = {}
-        self._asked: set[_Key] = set()
+        self._requested: set[_Key] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -72,11 +72,11 @@ class Lookups:
             return None
         return known[1]
 
-    def ask(self, corrections: Iterable[tuple[Correction, Node]]) -> None:
+    def request(self, corrections: Iterable[tuple[Correction, Node]]) -> None:
         groups: dict[_Question, list[Node]] = {}
         for correction, node in corrections:
             question = _question(correction)
-            if (question, node.id) not in self._asked:
+            if (question, node.id) not in self._requested:
                 groups.setdefault(question, []).append(node)
         for question, nodes in groups.items():
             self._start(self._look(question, nodes), [(question, node.id) for node in nodes])
@@ -88,7 +88,7 @@ class Lookups:
             question = (intent.backend, intent.spec, True)
             key = (question, intent.node_id)
             known = self._known.get(key)
-            if key not in self._asked and (known is None or known[0] <= self._clock.monotonic_s()):
+            if key not in self._requested and (known is None or known[0] <= self._clock.monotonic_s()):
                 groups.setdefault(question, []).append(intent)
         for question, intents in groups.items():
             keys = [(question, intent.node_id) for intent in intents]
@@ -102,12 +102,12 @@ class Lookups:
         async def run() -> None:
             try:
                 await work
-            except Exception:
+            except Exception:  # a bug in one lookup must not end the others
                 log.exception("policy.lookup_crashed", backend=next(iter(keys))[0][0])
             finally:
-                self._asked.difference_update(keys)
+                self._requested.difference_update(keys)
 
-        self._asked.update(keys)
+        self._requested.update(keys)
         task = asyncio.create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -37,11 +37,11 @@ class BlobPeers:
         *,
         nodes: NodeStore,
         observed: ObservedStore,
-        ask_report: Callable[[str], Awaitable[NodeReport]],
+        request_report: Callable[[str], Awaitable[NodeReport]],
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self._nodes, self._observed, self._ask_report = nodes, observed, ask_report
+        self._nodes, self._observed, self._request_report = nodes, observed, request_report
         self._clock, self._ids = clock, ids
         self._holders: dict[str, _Holders] = {}
         self._looking = asyncio.Lock()
@@ -113,7 +113,7 @@ class BlobPeers:
             if key not in self._tokens and self._clock.monotonic_s() >= self._not_before_s.get(node.id, 0.0):
                 try:
                     async with asyncio.timeout(ASK_WITHIN_S):
-                        self._tokens[key] = (await self._ask_report(node.id)).blob_token or ""
+                        self._tokens[key] = (await self._request_report(node.id)).blob_token or ""
                 except (CorralError, TimeoutError) as error:
                     self._not_before_s[node.id] = self._clock.monotonic_s() + UNKNOWN_FOR_S
                     log.info("peers.token_unknown", node=node.id, error=str(error) or "no answer in time")
@@ -123,7 +123,7 @@ class BlobPeers:
 async def _is_reachable(node: Node) -> bool:
     """Whether the address can be the node's own: other nodes send a token there."""
     try:
-        await check_reach(node.http_address, told_from=node.registered_from, what=f"file server of {node.name}")
+        await check_reach(node.http_address, source_address=node.registered_from, what=f"file server of {node.name}")
     except CorralError as error:
         log.info("peers.skipped", node=node.id, error=str(error))
         return False

@@ -75,7 +75,7 @@ class PolicyReconciler:
         nodes = [node for node in await self._stores.nodes.read_all() if takes_backends(node)]
         return await self._fleet.read_states(nodes)
 
-    async def read_picture(self) -> FleetSnapshot:
+    async def read_snapshot(self) -> FleetSnapshot:
         states, policies = await self.read_states(), await self._stores.policies.read_all()
         # In a thread: thousands of rows would delay requests on the event loop.
         questions = await asyncio.to_thread(find_unresolved_policies, states, policies)
@@ -165,7 +165,7 @@ class PolicyReconciler:
         policies: Sequence[Policy],
     ) -> None:
         found = {correction: self._find_spec(correction, states[correction.node_id], policies) for correction in group}
-        self._lookups.ask(
+        self._lookups.request(
             [(correction, states[correction.node_id].node) for correction in group if found[correction] is None]
         )
         intents = [

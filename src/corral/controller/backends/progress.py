@@ -84,7 +84,7 @@ class LiveProgress:
             self._refused.note(sender_of(message.subject), KIND, error)
             return
         if progress.op_id not in self._operations and len(self._operations) >= OPERATIONS_MOST:
-            self._forget(room_for=1)
+            self._forget(incoming=1)
         key = (progress.op_id, NodeId(progress.node_id))
         extras = progress.corral
         if extras is not None and extras.last and extras.error:
@@ -124,20 +124,20 @@ class LiveProgress:
         received = [(key[0], self._operations.get(key[0], {}).get(key[1])) for key in keys]
         await self._save([(operation_id, node) for operation_id, node in received if node is not None])
 
-    async def _save(self, news: Sequence[tuple[str, NodeProgress]]) -> None:
+    async def _save(self, updates: Sequence[tuple[str, NodeProgress]]) -> None:
         try:
-            await self._store.save_progress(news)
+            await self._store.save_progress(updates)
         except InvalidInput as error:
-            if len(news) == 1:
-                self._refused.note(news[0][1].node_id, KIND, error)
+            if len(updates) == 1:
+                self._refused.note(updates[0][1].node_id, KIND, error)
                 return
-            for one in news:  # the error does not name the bad one; save the others
+            for one in updates:  # the error does not name the bad one; save the others
                 await self._save([one])
 
-    def _forget(self, *, room_for: int = 0) -> None:
+    def _forget(self, *, incoming: int = 0) -> None:
         now_s = self._clock.monotonic_s()
         oldest_first = sorted(self._received_s, key=self._received_s.__getitem__)
-        surplus = max(0, len(oldest_first) + room_for - OPERATIONS_MOST)
+        surplus = max(0, len(oldest_first) + incoming - OPERATIONS_MOST)
         for position, operation_id in enumerate(oldest_first):
             if position < surplus or now_s - self._received_s[operation_id] > FORGET_AFTER_S:
                 del self._received_s[operation_id]
@@ -148,8 +148,8 @@ async def publish_progress(bus: ProgressBus, clock: Clock, operation_id: str, no
     """Publishes a frontend's own step after the worker's, in the same form, to every frontend."""
     transfer = TransferProgress(phase=phase, percentage=100.0, bytes_done=0)
     extras = ProgressExtras(sequence=after_worker(clock.now_ms()), transfer=transfer)
-    news = InstallProgress(
+    updates = InstallProgress(
         op_id=operation_id, node_id=node_id, backend="", percentage=100.0, phase=phase, corral=extras
     )
     with suppress(CorralError):  # progress may be lost: the outcome is written
-        await bus.publish(progress_subject(node_id, operation_id), encode(news))
+        await bus.publish(progress_subject(node_id, operation_id), encode(updates))

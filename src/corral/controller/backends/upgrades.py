@@ -89,7 +89,7 @@ class UpgradeCheck:
         """Done after the next lookup."""
         self._lock = asyncio.Lock()
 
-    async def ask(self, *, wait_s: float = 0.0) -> bool:
+    async def check_now(self, *, wait_s: float = 0.0) -> bool:
         """Makes every frontend look up galleries and registries again. True if this one has, within the time."""
         looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(looked)

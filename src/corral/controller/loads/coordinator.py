@@ -24,9 +24,9 @@ from corral.core.replicas.routing import RouteSnapshot
 from corral.core.replicas.scaling import Add, Scheduling
 from corral.store.engine.database import StoreConflict
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.load_jobs import LoadPatience
+from corral.store.serving.load_jobs import NoLoadNeeded
 from corral.store.serving.models import StoredModel
-from corral.store.serving.replicas import StandingReplica
+from corral.store.serving.replicas import ReplicaStatus
 from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
@@ -53,14 +53,14 @@ class LoadRunner:
         """Whether a load of the model runs here."""
         return any(run.model == model for run in self._runs.values())
 
-    async def hear(self, message: BusMessage) -> None:
+    async def on_progress(self, message: BusMessage) -> None:
         """Progress of installs and downloads on nodes; that of our own loads is passed on to them."""
         if not self._runs:
             return
         progress = decode(message.data, InstallProgress)
         run = self._runs.get(progress.op_id)
         if run is not None:
-            run.hear(progress)
+            run.on_progress(progress)
 
     async def run(self) -> None:
         """Running loads continue when a claim fails."""
@@ -80,7 +80,7 @@ class LoadRunner:
             await run.run()
         except CorralError as error:
             log.warning("load.interrupted", model=job.model, error=str(error))
-        except Exception:
+        except Exception:  # a bug in one load must not end the others
             log.exception("load.crashed", model=job.model)
         finally:
             if self._runs.get(job.id) is run:
@@ -128,7 +128,7 @@ class LoadCoordinator:
         for watch in self._watches.values():
             watch.notified.set()
 
-    async def ask(self, model: str, *, within_s: float, cause: str = "a request") -> LoadOutcome:
+    async def load(self, model: str, *, within_s: float, cause: str = "a request") -> LoadOutcome:
         """Waits for a ready replica. All waiters of one model share one load and one watch; a waiter that leaves stops
         neither."""
         watch = self._watches.get(model)
@@ -146,7 +146,7 @@ class LoadCoordinator:
         finally:
             watch.waiters -= 1
 
-    async def ask_on(self, name: str, node: Node, *, within_s: float) -> LoadOutcome:
+    async def load_on(self, name: str, node: Node, *, within_s: float) -> LoadOutcome:
         """Waits for a replica on the node that someone chose. Raises Conflict when that node cannot take the model: it
         never waits for capacity, since another node can be chosen."""
         read_model, clock = self._services.stores.models.read, self._services.clock
@@ -161,8 +161,8 @@ class LoadCoordinator:
                 log.info("load.poll_failed", model=name, error=str(error))
         return LoadOutcome(progress=progress)
 
-    async def fit(self, name: str, wanted: int) -> ReplicaFit:
-        """How many of `wanted` replicas the present nodes can run at the same time."""
+    async def fit(self, name: str, requested: int) -> ReplicaFit:
+        """How many of `requested` replicas the present nodes can run at the same time."""
         stores = self._services.stores
         model = await stores.models.read(name)
         fleet = await stores.replicas.read_fleet(self._services.traffic.total)
@@ -170,31 +170,31 @@ class LoadCoordinator:
         healthy = {node.id for node in fleet.nodes if node.status is NodeStatus.HEALTHY}
         kept = (ReplicaState.READY, *COMING)
         there = sum(row.model == model.name and row.state in kept and row.node_id in healthy for row in fleet.replicas)
-        more, reason = count_placements(need, fleet.capacities, wanted - there)
-        return ReplicaFit(replicas=min(wanted, there + more), reason=reason)
+        more, reason = count_placements(need, fleet.capacities, requested - there)
+        return ReplicaFit(replicas=min(requested, there + more), reason=reason)
 
     async def status(self, model: str) -> LoadProgress | None:
         """A load that the store does not know may be that of a LocalAI frontend on the same bus."""
-        return _foremost(await self._services.stores.load_jobs.read_of_model(model)) or self._remote.find(model)
+        return _most_advanced(await self._services.stores.load_jobs.read_of_model(model)) or self._remote.find(model)
 
     async def _step_on(self, model: StoredModel, node: Node) -> LoadProgress | None:
         """Requests the load on this node if there is none. None when a replica serves there."""
         stores = self._services.stores
-        here = [one for one in await stores.replicas.read_standing() if _is_here(one, model, node)]
-        if any(one.stands is not None and one.stands.availability is Availability.SERVES for one in here):
+        here = [one for one in await stores.replicas.read_statuses() if _is_here(one, model, node)]
+        if any(one.verdict is not None and one.verdict.availability is Availability.SERVES for one in here):
             return None
         jobs = await stores.load_jobs.read_of_model(model.name)
         running = next((job for job in jobs if _is_for_node(job, node)), None)
         if running is not None:
             return running.progress()
-        returning = next((one.stands.why for one in here if one.stands is not None), None)
+        returning = next((one.verdict.why for one in here if one.verdict is not None), None)
         if returning is not None or any(one.row.state in COMING for one in here):
             return LoadProgress(
                 model=model.name, state=LoadState.PENDING, node=node.name, reason=returning or "a load is in progress"
             )
         await self._check_place_on(model, node, jobs)
         add = Add(why=f"an administrator requested it on {node.name}", node_id=node.id)
-        await stores.load_jobs.ask_more(model.name, model.revision, [add], ids=self._services.ids)
+        await stores.load_jobs.request_loads(model.name, model.revision, [add], ids=self._services.ids)
         return LoadProgress(model=model.name, state=LoadState.PENDING, node=node.name)
 
     async def _check_place_on(self, model: StoredModel, node: Node, jobs: list[LoadJob]) -> None:
@@ -222,7 +222,7 @@ class LoadCoordinator:
             raise
         except CorralError as error:
             settled = LoadOutcome(cause=str(error))
-        except Exception as error:
+        except Exception as error:  # those that wait get an answer, also after a bug
             log.exception("load.watch_crashed", model=model)
             settled = LoadOutcome(cause=f"internal error, see the log: {error!r}")
         finally:
@@ -244,7 +244,7 @@ class LoadCoordinator:
                 settled = None
             except CorralError:
                 raise
-            except Exception:
+            except Exception:  # one bug may be chance; repeated ones are raised
                 crashes += 1
                 if crashes == MAX_CRASHES:
                     raise
@@ -268,8 +268,8 @@ class LoadCoordinator:
             return LoadOutcome(cause=max(failed, key=lambda job: job.changed_at).last_error)
         if not any(job.active for job in jobs):
             revision = (await stores.models.read(model)).revision
-            job = await stores.load_jobs.ask(model, revision, cause=cause, ids=self._services.ids)
-            if isinstance(job, LoadPatience):
+            job = await stores.load_jobs.request_load(model, revision, cause=cause, ids=self._services.ids)
+            if isinstance(job, NoLoadNeeded):
                 watch.progress = LoadProgress(model=model, state=LoadState.PENDING, reason=job.reason)
                 return None
             if not job.active:
@@ -280,7 +280,7 @@ class LoadCoordinator:
         if deleted is not None:
             return LoadOutcome(cause=deleted)
         followed.update(job.id for job in jobs if job.active)
-        watch.progress = _foremost(jobs) or watch.progress
+        watch.progress = _most_advanced(jobs) or watch.progress
         return None
 
     async def _find_deletion(self, name: str, jobs: list[LoadJob]) -> str | None:
@@ -295,7 +295,7 @@ class LoadCoordinator:
         return next((one.reason for one in deletions.values() if one.reason in reasons), None)
 
 
-def _foremost(jobs: list[LoadJob]) -> LoadProgress | None:
+def _most_advanced(jobs: list[LoadJob]) -> LoadProgress | None:
     """The progress of the most advanced load."""
     active = sorted((job for job in jobs if job.active), key=lambda job: -ACTIVE.index(job.state))
     chosen = active or sorted(jobs, key=lambda job: -job.changed_at)
@@ -306,7 +306,7 @@ def _serves(snapshot: RouteSnapshot, model: str) -> bool:
     return any(route.replicas for route in snapshot.routes if route.model == model)
 
 
-def _is_here(one: StandingReplica, model: StoredModel, node: Node) -> bool:
+def _is_here(one: ReplicaStatus, model: StoredModel, node: Node) -> bool:
     return one.row.model == model.name and one.row.node_id == node.id and one.row.revision == model.revision
 
 

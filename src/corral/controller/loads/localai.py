@@ -115,7 +115,7 @@ class RemoteStaging:
         self._clock, self._is_ours = clock, is_ours
         self._entries: dict[str, _Entry] = {}
 
-    async def hear(self, message: BusMessage) -> None:
+    async def on_staging(self, message: BusMessage) -> None:
         published = decode(message.data, StagingProgress)
         if message.subject != staging_subject(published.model_id):
             raise InvalidInput(

@@ -34,7 +34,7 @@ class NodeRpc:
     def __init__(self, services: LoadServices, tracker: LoadTracker) -> None:
         self._services, self._tracker = services, tracker
 
-    async def ask(self, node: Node, verb: str, data: bytes) -> bytes:
+    async def request(self, node: Node, verb: str, data: bytes) -> bytes:
         """Raises LoadJobFailed when the node shows no activity for the window of the current step."""
         self._tracker.note_activity()
         while True:

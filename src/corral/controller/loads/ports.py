@@ -34,7 +34,7 @@ class Builds(Protocol):
         ...
 
 
-class PeerBook(Protocol):
+class PeerFinder(Protocol):
     async def find(self, digest: str | None, *, besides: str) -> list[BlobPeer]:
         """Nodes that already have that version, for an install on the node `besides`."""
         ...
@@ -85,7 +85,7 @@ class LoadServices:
     """Those of a running load wait while the store is unavailable (`store/engine/retrying.py`)."""
     bus: NodeBus
     builds: Builds
-    peers: PeerBook
+    peers: PeerFinder
     traffic: Traffic
     grpc: GrpcLoader | None
     stager: Stager | None
@@ -93,7 +93,7 @@ class LoadServices:
     """All nodes share one models directory: no files are transferred."""
     stop_replicas: Callable[[list[Replica]], Awaitable[None]]
     """Stops their processes and returns when they have ended."""
-    hint: Callable[[], Awaitable[None]]
+    notify_changed: Callable[[], Awaitable[None]]
     """Notifies all frontends that routes changed."""
     lease_s: float
     """The first lease of a process that a load starts."""

@@ -45,7 +45,7 @@ class LoadTracker:
         self.changed.set()
         self.note_activity()
 
-    def hear(self, message: InstallProgress) -> None:
+    def on_progress(self, message: InstallProgress) -> None:
         """Apply what the worker reports about an install or a download."""
         self.note_activity()
         transfer = message.transfer
@@ -78,9 +78,9 @@ class LoadTracker:
         """These files have arrived. Further files are added to them."""
         self._before, self._now = combine(self._before, self._now), FileTransfer()
 
-    def begin_second_leg(self) -> None:
+    def begin_second_hop(self) -> None:
         """The files are in shared storage, which is half the way: the node downloads them now."""
-        self._now = replace(self._now, leg=2, legs=2)
+        self._now = replace(self._now, hop=2, hops=2)
 
     def note_activity(self) -> None:
         self._active_s = self._clock.monotonic_s()

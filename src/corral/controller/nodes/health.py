@@ -111,16 +111,16 @@ class HealthController:
         """Writes only nodes whose verdict changed, so that a healthy fleet costs one read and no writes."""
         by_id = {probe.node_id: probe for probe in probes}
         limits, others_live = self._limits, any_live(records)
-        news: list[NodeId] = []
+        changed: list[NodeId] = []
         for start in range(0, len(records), JUDGE_AT_ONCE):
             part = records[start : start + JUDGE_AT_ONCE]
-            news += pick_changed(
+            changed += pick_changed(
                 part, by_id, now_ms=now_ms, listened_s=listened_s, limits=limits, others_live=others_live
             )
             await asyncio.sleep(0)  # a large fleet must not delay requests
         changes = []
-        for start in range(0, len(news), RECORD_AT_ONCE):
-            ids = news[start : start + RECORD_AT_ONCE]
+        for start in range(0, len(changed), RECORD_AT_ONCE):
+            ids = changed[start : start + RECORD_AT_ONCE]
             seen = [by_id[node_id] for node_id in ids if node_id in by_id]
             changes += await self._store.record(
                 ids, seen, lease=lease, listened_s=listened_s, limits=limits, others_live=others_live

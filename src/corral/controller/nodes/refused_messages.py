@@ -52,8 +52,8 @@ class RefusedMessages:
         credentials anybody can invent ids."""
         counts, self._unsaved = self._unsaved, {}
         if counts:
-            strangers = counts.keys() - await self._store.add_refused(counts) - {OTHERS}
-            self._senders -= strangers
-            self._family.forget(lambda labels: labels[0] in strangers)
-            for stranger in strangers:
-                self._unlogged.pop(stranger, None)
+            unknown = counts.keys() - await self._store.add_refused(counts) - {OTHERS}
+            self._senders -= unknown
+            self._family.forget(lambda labels: labels[0] in unknown)
+            for sender in unknown:
+                self._unlogged.pop(sender, None)

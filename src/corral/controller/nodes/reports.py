@@ -104,7 +104,7 @@ class Reports:
 
         self._bus.on_reconnect(ask_again)
 
-    async def ask(self, node_id: NodeId | str) -> NodeReport:
+    async def request_report(self, node_id: NodeId | str) -> NodeReport:
         """Request a complete report, with tokens, and record it before this returns. A LocalAI worker is asked for
         what it can report.
 
@@ -159,7 +159,7 @@ class Reports:
             waiter, self._next_batch = self._next_batch, None
             try:
                 done = await self._record(list(batch.values()))
-            except BaseException as error:
+            except BaseException as error:  # the reports are kept for the next batch, also when the frontend stops
                 for node, report in batch.items():
                     self._waiting.setdefault(node, report)
                 self._arrived.set()
@@ -199,7 +199,7 @@ class Reports:
         for listener in self._listeners:
             try:
                 await listener(report)
-            except Exception:
+            except Exception:  # a failing listener must not affect the others
                 log.exception("report.listener_crashed", node=report.node)
 
     # Asking
@@ -215,7 +215,7 @@ class Reports:
         async def ask(node_id: NodeId) -> None:
             async with limit:
                 try:
-                    await self.ask(node_id)
+                    await self.request_report(node_id)
                 except CorralError as error:
                     log.info("report.not_answered", node=node_id, error=str(error))
 

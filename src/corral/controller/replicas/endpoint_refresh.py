@@ -24,13 +24,18 @@ class EndpointRefresher:
         runtime: ReconcileRuntime,
         replicas: ReplicaStore,
         *,
-        ask_report: Callable[[str], Awaitable[NodeReport]],
+        request_report: Callable[[str], Awaitable[NodeReport]],
         is_leader: Callable[[], bool],
         on_change: Callable[[], Awaitable[None]],
     ) -> None:
         """`is_leader`: whether this frontend is the one that asks."""
         self.loop = Reconciler("endpoints", self._reconcile, runtime, every_s=EVERY_S)
-        self._replicas, self._ask_report, self._is_leader, self._on_change = replicas, ask_report, is_leader, on_change
+        self._replicas, self._request_report, self._is_leader, self._on_change = (
+            replicas,
+            request_report,
+            is_leader,
+            on_change,
+        )
         self._asked: set[str] = set()
         self._tasks: asyncio.TaskGroup
 
@@ -42,7 +47,7 @@ class EndpointRefresher:
     async def _reconcile(self, _run: ReconcileRun) -> None:
         if not self._is_leader():
             return
-        for node_id in await self._replicas.read_unlearned():
+        for node_id in await self._replicas.read_nodes_to_refresh():
             if node_id not in self._asked and len(self._asked) < ASK_AT_ONCE:
                 self._asked.add(node_id)
                 self._tasks.create_task(self._refresh(node_id), name=f"refresh endpoints of {node_id}")
@@ -52,14 +57,14 @@ class EndpointRefresher:
             await self._refresh_node(node_id)
         except CorralError as error:  # the next run asks again
             log.warning("replicas.endpoints_not_refreshed", node=node_id, error=str(error))
-        except Exception:
+        except Exception:  # a bug for one node must not end the refresh of the others
             log.exception("replicas.endpoint_refresh_crashed", node=node_id)
         finally:
             self._asked.discard(node_id)
 
     async def _refresh_node(self, node_id: str) -> None:
         rows = {row.process_key: row for row in await self._replicas.read_of_node(node_id)}
-        report = await self._ask_report(node_id)
+        report = await self._request_report(node_id)
         there = [
             process
             for process in report.processes

@@ -39,7 +39,7 @@ class ViewBuilder:
         ids = {row.id for row in rows}
         nodes = self.fleet.nodes_by_id
         cooling_down = any(self._cools_down(job, model) for job in self.jobs)
-        trial = None if cooling_down else pick_trial(model, rows, taken_over)
+        canary = None if cooling_down else pick_canary(model, rows, taken_over)
         since = _proven_at(model, rows)
         views = [
             self._replica(
@@ -48,7 +48,7 @@ class ViewBuilder:
                 model,
                 scheduling,
                 successor=row.id in taken_over,
-                trial=row.id == trial,
+                canary=row.id == canary,
                 newer_since=since,
             )
             for row in rows
@@ -60,7 +60,7 @@ class ViewBuilder:
         return ModelView(
             scheduling=scheduling,
             matching_nodes=self.fleet.pick_serving(scheduling.selector),
-            offline_nodes=self.fleet.away_nodes,
+            offline_nodes=self.fleet.offline_nodes,
             replicas=tuple(release_leaving(list(_over_limit(views, nodes)), scheduling)),
             loads=tuple(
                 _load(job)
@@ -82,7 +82,7 @@ class ViewBuilder:
         scheduling: Scheduling,
         *,
         successor: bool,
-        trial: bool,
+        canary: bool,
         newer_since: int | None,
     ) -> ReplicaView:
         outdated = row.revision != model.revision and newer_since is not None
@@ -93,10 +93,10 @@ class ViewBuilder:
             state=row.state.value,
             in_flight=self.traffic.total(row.id),
             idle_ms=self._idle_ms(row),
-            why_not=self._why_not(row, node, model, scheduling) or (CHANGED if trial else ""),
+            why_not=self._why_not(row, node, model, scheduling) or (CHANGED if canary else ""),
             routed=matches(node, scheduling.selector),
             successor=successor,
-            trial=trial,
+            canary=canary,
             outdated_ms=self.fleet.now_ms - newer_since if outdated and newer_since is not None else None,
             draining_ms=self.fleet.now_ms - row.changed_at if row.state is ReplicaState.DRAINING else 0,
             unreliable=node.status is not NodeStatus.HEALTHY,
@@ -128,7 +128,7 @@ class ViewBuilder:
         return ""
 
 
-def pick_trial(model: StoredModel, rows: Sequence[Replica], taken_over: Collection[str | None]) -> str | None:
+def pick_canary(model: StoredModel, rows: Sequence[Replica], taken_over: Collection[str | None]) -> str | None:
     """The replica beside which a pending revision is tried: one at a time, and always the same one."""
     if model.pending is None or model.pending.held:
         return None

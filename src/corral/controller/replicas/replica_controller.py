@@ -174,10 +174,12 @@ class ReplicaController:
             model = models.get(replica.model)
             in_use = now_ms - replica.last_used < REBUILD_IF_USED_WITHIN_MS
             kept = scheduling.get(replica.model)
-            is_brought_back = kept is not None and (kept.min_replicas > 0 or kept.spread_all)
-            if model is None or not model.served or is_brought_back or not in_use:
+            is_restored = kept is not None and (kept.min_replicas > 0 or kept.spread_all)
+            if model is None or not model.served or is_restored or not in_use:
                 continue
-            await self._stores.load_jobs.ask(model.name, model.revision, cause="its node was lost", ids=self._ids)
+            await self._stores.load_jobs.request_load(
+                model.name, model.revision, cause="its node was lost", ids=self._ids
+            )
             self._on_load()
 
     # Revisions
@@ -197,9 +199,9 @@ class ReplicaController:
         replicas = self._stores.replicas
         if plan.forget:
             log.info("replicas.loads_forgotten", model=model.name, loads=len(plan.forget))
-            await self._stores.load_jobs.forget(model.name, plan.forget, seen_at=seen_at, lease=self._lease)
+            await self._stores.load_jobs.delete_obsolete(model.name, plan.forget, seen_at=seen_at, lease=self._lease)
         for revision, adds in _by_revision(model, plan.add):
-            made = await self._stores.load_jobs.ask_more(
+            made = await self._stores.load_jobs.request_loads(
                 model.name, revision, adds, ids=self._ids, known=known, lease=self._lease
             )
             for job in made:
@@ -230,7 +232,7 @@ class ReplicaController:
 
     # Memory of processes, from reports
 
-    async def hear(self, report: NodeReport) -> None:
+    async def on_report(self, report: NodeReport) -> None:
         """Keep the memory that processes use, for placement, until the next run. Every frontend receives every report;
         only the leader needs them."""
         if self.loop.is_leader:
@@ -253,9 +255,9 @@ class ReplicaController:
 
 
 def _by_revision(model: StoredModel, adds: Sequence[Add]) -> Iterator[tuple[str, list[Add]]]:
-    trials = [add for add in adds if add.trial]
-    others = [add for add in adds if not add.trial]
-    if trials and model.pending is not None:
-        yield model.pending.revision, trials
+    canaries = [add for add in adds if add.canary]
+    others = [add for add in adds if not add.canary]
+    if canaries and model.pending is not None:
+        yield model.pending.revision, canaries
     if others:
         yield model.revision, others

@@ -25,7 +25,7 @@ REPORT_AGAIN_S = 30.0
 """Progress is repeated: frontends drop what they have not heard for a while, and a new frontend has heard nothing."""
 UNKNOWN = "waiting for the store, which does not answer"
 
-Tell = Callable[[str, NodeId, str], Awaitable[None]]
+ReportStep = Callable[[str, NodeId, str], Awaitable[None]]
 """Reports the current step of an operation on a node."""
 
 
@@ -47,7 +47,7 @@ class SharedSnapshot:
         return await asyncio.shield(self._next)
 
     async def _read_soon(self) -> RolloutView:
-        await asyncio.sleep(self._last_s + READ_EVERY_S - self._clock.monotonic_s())
+        await asyncio.sleep(self._last_s + READ_EVERY_S - self._clock.monotonic_s())  # one read for all rollouts
         nodes, self._nodes, self._next = self._nodes, set(), None
         self._last_s = self._clock.monotonic_s()
         return await self._read(nodes)
@@ -61,14 +61,21 @@ def _take_error(task: "asyncio.Task[RolloutView]") -> None:
 
 class ReplicaRollout:
     def __init__(
-        self, stores: Stores, *, notify: Callable[[], None], others: VersionRollout, tell: Tell, clock: Clock, ids: Ids
+        self,
+        stores: Stores,
+        *,
+        notify: Callable[[], None],
+        others: VersionRollout,
+        report_step: ReportStep,
+        clock: Clock,
+        ids: Ids,
     ) -> None:
         """`others` handles processes that are not replicas of this cluster, such as those of a LocalAI frontend."""
-        self._stores, self._notify, self._others, self._tell = stores, notify, others, tell
+        self._stores, self._notify, self._others, self._report_step = stores, notify, others, report_step
         self._clock, self._ids = clock, ids
         self._shared = SharedSnapshot(stores.rollouts.read, clock)
 
-    async def switch(
+    async def roll_out(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
         """Returns when every replica has a successor that serves, and no process of the old version runs. Raises
@@ -76,9 +83,9 @@ class ReplicaRollout:
         tried. While the store does not answer, it is asked again: that is no verdict on the version."""
         view = await self._shared.read(node_id)
         ours = {replica.process_key for replica in view.replicas[node_id]}
-        strangers = [change for change in changes if change.process.process_key not in ours]
-        if strangers:
-            await self._others.switch(node_id, strangers, backend=backend, digest=digest, operation_id=operation_id)
+        of_others = [change for change in changes if change.process.process_key not in ours]
+        if of_others:
+            await self._others.roll_out(node_id, of_others, backend=backend, digest=digest, operation_id=operation_id)
         keys = frozenset(change.process.process_key for change in changes)
         waiting = _NodeRollout(self._stores, self._shared, self._notify, node_id, keys, backend=backend, digest=digest)
         await waiting.begin()
@@ -91,7 +98,7 @@ class ReplicaRollout:
                 raise _stalled(waiting, doing)
             if doing != reported or now_s - reported_s >= REPORT_AGAIN_S:
                 reported, reported_s = doing, now_s
-                await self._tell(operation_id, node_id, doing)
+                await self._report_step(operation_id, node_id, doing)
 
     async def _read_step(self, waiting: "_NodeRollout") -> str:
         try:
@@ -217,7 +224,7 @@ class _NodeRollout:
             await self._retry(job)
 
     async def _retry(self, job: LoadJob) -> None:
-        await self._stores.load_jobs.try_anew(job, node_id=self._node_id)
+        await self._stores.load_jobs.retry_failed(job, node_id=self._node_id)
         self._earlier.discard(job.id)
         self._notify()
 

@@ -41,7 +41,7 @@ class RolloutStalled(Conflict):
     """The new version could not be started, for a reason that is no verdict on it. It stays installed, and the replicas
     keep serving."""
 
-    code = "switch_stalled"
+    code = "rollout_stalled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Restored:
 class VersionRollout(Protocol):
     """Moves replicas from one version to another, one by one."""
 
-    async def switch(
+    async def roll_out(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
         """Move to version `digest` of the backend, under the name it has on the node. Raises VersionFailed when the
@@ -89,14 +89,14 @@ class SmokeTest:
     def __init__(self, bus: SmokeTestBus) -> None:
         self._bus = bus
 
-    async def switch(
+    async def roll_out(
         self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
     ) -> None:
         tried = [change for change in changes if change.process.protocol != "openai"]
         if not tried:
             return
         change = tried[0]
-        model = f"trial-{operation_id}"
+        model = f"smoke-test-{operation_id}"
         request = InstallRequest(
             backend=change.process.backend,
             model_id=model,

@@ -11,7 +11,7 @@ from corral.bus.messages import NodeReport
 from corral.bus.subjects import EVERY_PROGRESS, EVERY_STAGING, ROUTES_CHANGED
 from corral.controller.loads.coordinator import LoadCoordinator, LoadRunner
 from corral.controller.loads.localai import RemoteStaging
-from corral.controller.loads.ports import Builds, GrpcLoader, LoadServices, NodeBus, PeerBook, Stager, Traffic
+from corral.controller.loads.ports import Builds, GrpcLoader, LoadServices, NodeBus, PeerFinder, Stager, Traffic
 from corral.controller.loop import ReconcileRuntime
 from corral.controller.replicas.bucket_gc import Bucket, BucketCollector
 from corral.controller.replicas.endpoint_refresh import EndpointRefresher
@@ -40,13 +40,13 @@ class Replication:
         stores: Stores,
         bus: BusLink,
         builds: Builds,
-        peers: PeerBook,
+        peers: PeerFinder,
         traffic: Traffic,
         grpc: GrpcLoader | None,
         stager: Stager | None,
         bucket: Bucket | None = None,
         shared_models: bool,
-        ask_report: Callable[[str], Awaitable[NodeReport]],
+        request_report: Callable[[str], Awaitable[NodeReport]],
         notify_others: Callable[[], Awaitable[None]],
         pace: ScalingPace,
         orphan_grace_s: float,
@@ -67,14 +67,14 @@ class Replication:
             stager=stager,
             shared_models=shared_models,
             stop_replicas=self.stops.stop,
-            hint=self.changed,
+            notify_changed=self.changed,
             lease_s=lease_s,
             clock=clock,
             ids=ids,
         )
-        self.runner = LoadRunner(runtime, _patient(services))
-        self._elsewhere = RemoteStaging(clock, is_ours=self.runner.loads)
-        self.desk = LoadCoordinator(services, self.runner, self._elsewhere)
+        self.runner = LoadRunner(runtime, _with_retries(services))
+        self._remote_staging = RemoteStaging(clock, is_ours=self.runner.loads)
+        self.coordinator = LoadCoordinator(services, self.runner, self._remote_staging)
         orphans = OrphanCollector(runtime, stores.staged_files, bus, orphan_grace_s=orphan_grace_s, clock=clock)
         self.controller = ReplicaController(
             runtime,
@@ -91,7 +91,7 @@ class Replication:
         self._endpoints = EndpointRefresher(
             runtime,
             stores.replicas,
-            ask_report=ask_report,
+            request_report=request_report,
             is_leader=lambda: self.controller.loop.is_leader,
             on_change=self.changed,
         )
@@ -106,13 +106,13 @@ class Replication:
             self.loops["bucket"] = BucketCollector(runtime, stores.bucket_weights, bucket).loop.run
 
     async def start(self) -> None:
-        await self._bus.serve(EVERY_PROGRESS, self.runner.hear, concurrency=1)
-        await self._bus.serve(EVERY_STAGING, self._elsewhere.hear, concurrency=1)
+        await self._bus.serve(EVERY_PROGRESS, self.runner.on_progress, concurrency=1)
+        await self._bus.serve(EVERY_STAGING, self._remote_staging.on_staging, concurrency=1)
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
 
     def notify(self) -> None:
         """Nodes, models or routes changed."""
-        self.desk.notify()
+        self.coordinator.notify()
         self.stops.loop.notify()
         self.controller.loop.notify()
         self._endpoints.loop.notify()
@@ -126,6 +126,6 @@ class Replication:
         await self._notify_others()
 
 
-def _patient(services: LoadServices) -> LoadServices:
+def _with_retries(services: LoadServices) -> LoadServices:
     """For running loads: they continue when the store is unavailable for a while."""
     return replace(services, stores=Stores(RetryingDatabase(services.stores.database), services.ids))

@@ -32,23 +32,23 @@ def split_address(text: str, *, what: str) -> tuple[str, int]:
     return bare, int(port)
 
 
-def check_address(text: str, *, what: str, told_from: str | None) -> None:
-    """`told_from`: the address that the worker connected from; None when it is unknown."""
+def check_address(text: str, *, what: str, source_address: str | None) -> None:
+    """`source_address`: the address that the worker connected from; None when it is unknown."""
     host, _ = split_address(text, what=what)
-    if is_local_name(host) and not _is_loopback_text(told_from):
-        raise InvalidInput(_forbidden(what, text, told_from))
+    if is_local_name(host) and not _is_loopback_text(source_address):
+        raise InvalidInput(_forbidden(what, text, source_address))
     address = parse_ip(host)
-    if address is not None and not may_be_at(address, told_from):
-        raise InvalidInput(_forbidden(what, text, told_from))
+    if address is not None and not may_be_at(address, source_address):
+        raise InvalidInput(_forbidden(what, text, source_address))
 
 
-def may_be_at(address: Address, told_from: str | None) -> bool:
-    """Whether a worker at `told_from` may advertise `address`."""
+def may_be_at(address: Address, source_address: str | None) -> bool:
+    """Whether a worker at `source_address` may advertise `address`."""
     address = _unwrapped(address)
     if address in _METADATA or address.is_multicast:
         return False
-    origin = parse_ip(told_from or "")
-    if told_from is None:
+    origin = parse_ip(source_address or "")
+    if source_address is None:
         return True
     if address.is_loopback or address.is_unspecified:
         return origin is not None and origin.is_loopback
@@ -108,8 +108,8 @@ def _is_loopback_text(text: str | None) -> bool:
     return text is None or (address is not None and address.is_loopback)
 
 
-def _forbidden(what: str, text: str, told_from: str | None) -> str:
+def _forbidden(what: str, text: str, source_address: str | None) -> str:
     return (
-        f"{what}: a worker at {told_from or 'an unknown address'} must not advertise {text}; set the address at which"
-        " frontends reach it (--advertise)"
+        f"{what}: a worker at {source_address or 'an unknown address'} must not advertise {text}; set the address"
+        " at which frontends reach it (--advertise)"
     )

@@ -1,7 +1,7 @@
 """A node: one machine of the cluster, on which a worker runs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NewType
 
@@ -71,7 +71,7 @@ class NameClaim:
     id: str
     key_hash: str | None
     """Of its own secret; None for a LocalAI worker."""
-    told_from: str
+    source_address: str
     """The address it registered from."""
     http_address: str
     made_at: int
@@ -188,6 +188,20 @@ class Node:
     @property
     def vram_budget(self) -> str | None:
         return self.vram_budget_override or self.vram_budget_reported
+
+
+def with_new_process(node: Node) -> Node:
+    """The node after its worker has restarted: nothing that the former process reported still holds."""
+    return replace(
+        node,
+        worker_draining=False,
+        conditions=(),
+        bus_answered=False,
+        bus_failures=0,
+        bus_no_responders=False,
+        conflict_message=None,
+        conflict_at=None,
+    )
 
 
 def just_left(node: Node, *, now_ms: int) -> bool:

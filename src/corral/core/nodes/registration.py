@@ -20,14 +20,14 @@ SEEN_EVERY_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class RegisterNew:
     """A new name: a new node."""
 
     approved: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
+class RegisterAgain:
     """A known identity. `event`: whether it is a renewal or a new worker process."""
 
     node: Node
@@ -56,7 +56,7 @@ class Refuse:
     holder: Node | None = None
 
 
-RegistrationDecision = Welcome | Return | Replace | NameTaken | Refuse
+RegistrationDecision = RegisterNew | RegisterAgain | Replace | NameTaken | Refuse
 
 
 def decide_registration(
@@ -76,7 +76,7 @@ def decide_registration(
         if look_alike is not None and claim.name != same_key.name:
             return Refuse("name_taken", _alike(claim.name, look_alike))
         event = PresenceEvent.REGISTERED if claim.instance == same_key.instance else PresenceEvent.RESTARTED
-        return Return(same_key, event, approved=same_key.approved or (auto_approve and may_join))
+        return RegisterAgain(same_key, event, approved=same_key.approved or (auto_approve and may_join))
     if not may_join:
         return Refuse(
             "not_recognised",
@@ -84,7 +84,7 @@ def decide_registration(
         )
     if same_name is None:
         return (
-            Welcome(approved=auto_approve)
+            RegisterNew(approved=auto_approve)
             if look_alike is None
             else Refuse("name_taken", _alike(claim.name, look_alike))
         )
@@ -92,15 +92,15 @@ def decide_registration(
         if not is_bound_to(same_name, claim.registered_from):
             return NameTaken(same_name)
         event = PresenceEvent.RESTARTED if same_name.presence is Presence.LEFT else PresenceEvent.REGISTERED
-        return Return(same_name, event, approved=same_name.approved or auto_approve)
+        return RegisterAgain(same_name, event, approved=same_name.approved or auto_approve)
     if same_name.presence in (Presence.LIVE, Presence.SUSPECT, Presence.JOINING):
         return Refuse("name_taken", _taken(claim.name), same_name)
     return NameTaken(same_name) if same_name.approved else Replace(same_name)
 
 
-def is_bound_to(node: Node, told_from: str | None) -> bool:
+def is_bound_to(node: Node, source_address: str | None) -> bool:
     """Whether a LocalAI worker, which has no secret, may act as this node from that address."""
-    return node.registered_from is None or told_from is None or same_origin(node.registered_from, told_from)
+    return node.registered_from is None or source_address is None or same_origin(node.registered_from, source_address)
 
 
 def add_claim(claims: tuple[NameClaim, ...], claim: NodeClaim, *, new_id: str, now_ms: int) -> tuple[NameClaim, ...]:
@@ -115,7 +115,7 @@ def add_claim(claims: tuple[NameClaim, ...], claim: NodeClaim, *, new_id: str, n
     made = NameClaim(
         id=new_id,
         key_hash=claim.key_hash,
-        told_from=claim.registered_from or "",
+        source_address=claim.registered_from or "",
         http_address=claim.http_address,
         made_at=now_ms,
         seen_at=now_ms,
@@ -127,7 +127,7 @@ def find_claim(claims: tuple[NameClaim, ...], claim: NodeClaim) -> NameClaim | N
     def fits(one: NameClaim) -> bool:
         if claim.key_hash is not None or one.key_hash is not None:
             return one.key_hash == claim.key_hash
-        return same_origin(one.told_from, claim.registered_from or "")
+        return same_origin(one.source_address, claim.registered_from or "")
 
     return next((one for one in claims if fits(one)), None)
 

@@ -41,7 +41,7 @@ def pick_serving(nodes: Iterable[Node], selector: Mapping[str, str]) -> list[Nod
     ]
 
 
-def why_nowhere(selector: Mapping[str, str]) -> str:
+def describe_no_match(selector: Mapping[str, str]) -> str:
     """The message for an empty result of `pick_serving`."""
     labels = ", ".join(f"{key}={value}" for key, value in selector.items())
     return f"no healthy node has the labels {labels}" if labels else "no node is healthy"

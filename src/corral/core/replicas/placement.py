@@ -270,7 +270,9 @@ def _fit(
             return best, ()
     if any(one.failures < LAST_RESORT_AFTER for one in judge.cooling_down):
         return None  # one failure may be chance: that node is tried again before anything is evicted
-    return _cheapest_eviction(need, nodes, verdicts, judge.crowded, [at for positions in turns for at in positions])
+    return _cheapest_eviction(
+        need, nodes, verdicts, judge.short_of_memory, [at for positions in turns for at in positions]
+    )
 
 
 def _best_of(
@@ -347,7 +349,7 @@ class _Judge:
     large fleet must take milliseconds."""
 
     def __init__(self, need: Need) -> None:
-        self.crowded: set[str] = set()
+        self.short_of_memory: set[str] = set()
         """Ids of nodes that could take the need if replicas were evicted."""
         self.deleted: list[str] = []
         """Reasons of nodes that match the need, but had its backend deleted."""
@@ -403,7 +405,7 @@ class _Judge:
             return (failed, *node.base_score, same, len(replicas), int(node.id not in need.staged_on), 0)
         memory = self._needed_bytes(node.device)
         if memory is not None and memory > free:
-            self.crowded.add(node.id)
+            self.short_of_memory.add(node.id)
             within = f" within its budget of {node.budget}" if node.budget else ""
             return f"{format_bytes(memory)} of memory needed, {format_bytes(max(free, 0))} free{within}"
         return (failed, *node.base_score, same, len(replicas), int(node.id not in need.staged_on), -(free >> 20))
@@ -427,7 +429,7 @@ class _Judge:
         other = next((held for held in node.replicas if _conflicts(need, held)), None)
         if other is None:
             return ""
-        self.crowded.add(node.id)
+        self.short_of_memory.add(node.id)
         shared = ", ".join(sorted(other.groups & need.groups))
         return f"{other.model} runs there and shares concurrency group {shared}"
 
@@ -456,7 +458,7 @@ def _cheapest_eviction(
     need: Need,
     nodes: Sequence[NodeCapacity],
     verdicts: list[Score | str | None],
-    crowded: Collection[str],
+    short_of_memory: Collection[str],
     positions: Iterable[int],
 ) -> tuple[int, tuple[str, ...]] | None:
     """The node where the fewest replicas must be evicted; among equals, where they have been idle longest."""
@@ -464,7 +466,7 @@ def _cheapest_eviction(
     chosen: tuple[int, tuple[str, ...]] | None = None
     for position in positions:
         node = nodes[position]
-        if node.id not in crowded:
+        if node.id not in short_of_memory:
             continue
         victims = _victims(need, node)
         if victims is None:

@@ -108,7 +108,7 @@ class ReplicaView:
     """Since its node drains; None when it does not."""
     outdated_ms: int | None = None
     """Since a newer revision of its model serves; None when none does."""
-    trial: bool = False
+    canary: bool = False
     """Its successor loads the pending revision."""
 
     @property
@@ -162,7 +162,7 @@ class Add:
     why: str
     node_id: str | None = None
     replaces: str | None = None
-    trial: bool = False
+    canary: bool = False
     """Load the model's pending revision."""
 
 
@@ -234,7 +234,7 @@ def _obsolete_loads(view: ModelView) -> tuple[str, ...]:
 def _successors(view: ModelView) -> list[Add]:
     """One for each ready replica that must end, and for each that was stopped for a load that failed."""
     leaving = [
-        Add(why=f"it replaces a replica: {replica.why_not}", replaces=replica.id, trial=replica.trial)
+        Add(why=f"it replaces a replica: {replica.why_not}", replaces=replica.id, canary=replica.canary)
         for replica in view.replicas
         if replica.state == "ready" and not replica.fits and not replica.successor
     ]
@@ -332,7 +332,7 @@ def _for_node(node_id: str, before: ReplicaView | None) -> Add:
     why = "spread_all: one replica on every matching node"
     if before is None:
         return Add(why=why, node_id=node_id)
-    return Add(why=why, node_id=node_id, replaces=before.id, trial=before.trial)
+    return Add(why=why, node_id=node_id, replaces=before.id, canary=before.canary)
 
 
 def _spread(view: ModelView) -> ScalingPlan:

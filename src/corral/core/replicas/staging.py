@@ -13,19 +13,19 @@ class FileTransfer:
     files: int = 0
     bytes_done: int = 0
     bytes_total: int = 0
-    leg: int = 1
-    legs: int = 1
+    hop: int = 1
+    hops: int = 1
     """Files that go through shared storage are transferred twice; after the first leg they are half done."""
 
 
 def combine(before: FileTransfer, now: FileTransfer) -> FileTransfer:
     """One transfer of both: `before` has arrived, `now` is in progress."""
-    moved = now.bytes_total * (now.leg - 1) + min(now.bytes_done, now.bytes_total)
+    moved = now.bytes_total * (now.hop - 1) + min(now.bytes_done, now.bytes_total)
     return FileTransfer(
         file_index=before.files + now.file_index,
         file_name=now.file_name,
         files=before.files + now.files,
-        bytes_done=before.bytes_total + moved // now.legs,
+        bytes_done=before.bytes_total + moved // now.hops,
         bytes_total=before.bytes_total + now.bytes_total,
     )
 

@@ -93,7 +93,7 @@ def model_kind(models: ModelStore, now_ms: Now) -> Kind:
 def replica_kind(replicas: ReplicaStore, in_flight: InFlight, now_ms: Now) -> Kind:
     async def read_since(_since_ms: int) -> Changes:
         at_ms = await now_ms()
-        found = await replicas.read_standing()
+        found = await replicas.read_statuses()
         return Changes(
             now_ms=at_ms,
             changed=[_by_content(one.row.id, omit_defaults(view_replica(one, in_flight))) for one in found],

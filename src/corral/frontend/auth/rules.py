@@ -197,7 +197,7 @@ class Authorizer:
         return found
 
     async def _read_credentials(self) -> dict[str, Mapping[str, ApiKey]]:
-        return {KEY: await self._store.read_ring(), SESSION: await self._store.read_sessions()}
+        return {KEY: await self._store.read_active_keys(), SESSION: await self._store.read_sessions()}
 
 
 def _describe_unknown(headers: Mapping[str, str], cookies: Mapping[str, str]) -> str:

@@ -537,7 +537,7 @@ class GatewayConnection(asyncio.Protocol):
         """An incomplete request of an unauthenticated client does not count as activity."""
         return self._request is None and self._authenticating is None and (self._between or not self.is_known)
 
-    def stranger_since_s(self) -> float | None:
+    def unauthenticated_since_s(self) -> float | None:
         return None if self.is_known else self._since_s
 
     def tick(self, now_s: float) -> None:

@@ -46,7 +46,7 @@ class DriverCall:
             self._fail(str(error))
         except CorralError as error:
             self._reject(error)
-        except Exception as error:
+        except Exception as error:  # the client gets an answer, also after a bug
             log.exception("driver.crashed", replica=replica.id, model=request.model)
             self._fail(f"the {replica.protocol} driver crashed ({type(error).__name__})")
         else:

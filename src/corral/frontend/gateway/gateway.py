@@ -221,5 +221,5 @@ async def _guarded(work: Coroutine[Any, Any, None]) -> None:
     """Logs a crash, so that it does not end the task group."""
     try:
         await work
-    except Exception:
+    except Exception:  # a bug in one task must not end the others
         log.exception("gateway.task_crashed")

@@ -62,7 +62,7 @@ class KeyLookup(Protocol):
 
 
 class KeySource(Protocol):
-    async def read_ring(self) -> Mapping[str, ApiKey]:
+    async def read_active_keys(self) -> Mapping[str, ApiKey]:
         """The valid keys, by the hash of their secret."""
         ...
 
@@ -79,7 +79,7 @@ class OtherFrontends(Protocol):
         """Whether the store knows other frontends now."""
         ...
 
-    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
+    async def request_keys(self, revoked: Sequence[str]) -> KeysInForce:
         """Asks all frontends for the valid keys, and tells them which keys are `revoked`. An answer from the store is
         preferred. Raises Unavailable or TimedOut."""
         ...
@@ -91,7 +91,7 @@ class NoOtherFrontends:
     async def are_there(self) -> bool:
         return False
 
-    async def ask(self, revoked: Sequence[str]) -> KeysInForce:
+    async def request_keys(self, revoked: Sequence[str]) -> KeysInForce:
         raise Unavailable("there is no other frontend")
 
 
@@ -114,7 +114,7 @@ class StoredKeys:
         """When the valid keys were last known."""
         self._authorizer = authorizer
         self._auth = auth
-        self._ring: dict[str, ClientKey] = {}
+        self._by_hash: dict[str, ClientKey] = {}
         self._by_id: dict[str, ClientKey] = {}
         self._seen: dict[bytes, ClientKey] = {}
         """Authorization headers that were found valid since the last refresh."""
@@ -136,7 +136,7 @@ class StoredKeys:
             return key
         if authorization[:7].lower() != b"bearer ":
             return None
-        key = self._ring.get(hashlib.sha256(authorization[7:].strip()).hexdigest())
+        key = self._by_hash.get(hashlib.sha256(authorization[7:].strip()).hexdigest())
         if key is not None:
             self._seen[authorization] = key
         return key
@@ -167,7 +167,7 @@ class StoredKeys:
         number = self._reads_begun
         try:
             async with asyncio.timeout(REFRESH_WITHIN_S):
-                keys = await self._read_ring()
+                keys = await self._read_active_keys()
                 had_peers = await self._peers.are_there()
         except TimeoutError:
             raise Unavailable(f"the store did not return the API keys within {REFRESH_WITHIN_S:g} s") from None
@@ -202,7 +202,7 @@ class StoredKeys:
     async def _ask_peers(self) -> None:
         newest = self._newest_read
         try:
-            answer = await self._peers.ask(self._revoked_lately())
+            answer = await self._peers.request_keys(self._revoked_lately())
         except CorralError:
             if self._peers.connected and not self._had_peers:
                 self._confirm(known=False)  # there is no other frontend that could have revoked a key
@@ -212,25 +212,25 @@ class StoredKeys:
         if answer.from_store:
             self._record_revoked(self._by_id.keys() - answer.keys.keys())
             self._keep(
-                {h: key for h, key in self._ring.items() if key.id is None or answer.keys.get(key.id) == key.mark}
+                {h: key for h, key in self._by_hash.items() if key.id is None or answer.keys.get(key.id) == key.mark}
             )
         self._confirm(known=answer.from_store)
 
-    async def _read_ring(self) -> Mapping[str, ApiKey]:
+    async def _read_active_keys(self) -> Mapping[str, ApiKey]:
         """Reads again if a key changed meanwhile: the result may be older than the change."""
         while True:
             before = self._changes
-            keys = await self._source.read_ring()
+            keys = await self._source.read_active_keys()
             if before == self._changes:
                 return keys
 
     def _apply(self, changed: ApiKey) -> None:
         """A key was revoked or limited through this process: this applies now, not from the next refresh."""
         self._changes += 1
-        others = {key_hash: key for key_hash, key in self._ring.items() if key.id != changed.id}
+        others = {key_hash: key for key_hash, key in self._by_hash.items() if key.id != changed.id}
         if changed.revoked_at is None:
             own = client_key(changed)
-            others |= {key_hash: own for key_hash, key in self._ring.items() if key.id == changed.id}
+            others |= {key_hash: own for key_hash, key in self._by_hash.items() if key.id == changed.id}
         else:
             self._record_revoked([changed.id])
         self._keep(others)
@@ -241,11 +241,11 @@ class StoredKeys:
         if known:
             self._changes += 1
             self._record_revoked(known)
-            self._keep({key_hash: key for key_hash, key in self._ring.items() if key.id not in known})
+            self._keep({key_hash: key for key_hash, key in self._by_hash.items() if key.id not in known})
 
-    def _keep(self, ring: dict[str, ClientKey]) -> None:
-        self._ring = ring
-        self._by_id = {key.id: key for key in ring.values() if key.id is not None}
+    def _keep(self, keys: dict[str, ClientKey]) -> None:
+        self._by_hash = keys
+        self._by_id = {key.id: key for key in keys.values() if key.id is not None}
         self._seen = {}
 
     def _record_revoked(self, ids: Iterable[str]) -> None:

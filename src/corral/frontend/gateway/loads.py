@@ -47,7 +47,7 @@ class LoadResult(Protocol):
 class LoadService(Protocol):
     """The cluster's loads. The gateway does not import the controller that runs them."""
 
-    async def ask(self, model: str, *, within_s: float) -> LoadResult: ...
+    async def load(self, model: str, *, within_s: float) -> LoadResult: ...
 
 
 class OnDemandLoads:
@@ -57,7 +57,7 @@ class OnDemandLoads:
         self._service = service
 
     async def ensure(self, model: str, *, within_s: float) -> None:
-        result = await self._service.ask(model, within_s=within_s)
+        result = await self._service.load(model, within_s=within_s)
         if result.progress is not None:
             raise ModelLoading(
                 f"{model} is being loaded: {describe(result.progress)}",

@@ -102,7 +102,7 @@ class RouteTable:
             if not self._failing:
                 log.warning("routes.read_failed", error=str(error))
             self._failing = True
-            await asyncio.sleep(READ_EVERY_S)
+            await asyncio.sleep(READ_EVERY_S)  # before the caller repeats it
         else:
             self._failing = False
 

@@ -15,7 +15,7 @@ from corral.frontend.auth.denial_log import DenialLog
 from corral.frontend.auth.rules import Access, Authorizer, Principal, access_for
 from corral.frontend.http.errors import corral_error_response
 from corral.frontend.http.proxies import TrustedProxies
-from corral.system.http_clients import note_known
+from corral.system.http_clients import mark_authenticated
 
 log = structlog.get_logger()
 
@@ -68,14 +68,14 @@ class AuthMiddleware:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *SAFE_HEADERS]
                 if access is Access.NODE and message["status"] < 300:
-                    note_known(scope)
+                    mark_authenticated(scope)
             await send(message)
 
         try:
             cookies = _read_cookies(headers.get("cookie", ""))
             principal = await self._authorizer.admit(method, path, headers, cookies, address)
             if principal is not None:
-                note_known(scope)
+                mark_authenticated(scope)
             limit_bytes = min(self._body_limit_bytes, OPEN_BODY_BYTES.get(access, self._body_limit_bytes))
             if access is Access.NODE:
                 receive = self._read_lazily(headers, receive, limit_bytes)

@@ -14,7 +14,7 @@ from corral.store.serving.bucket_weights import BucketWeightsStore
 from corral.system import Clock, Ids
 from corral.system.buckets import WeightsBucket
 from corral.system.file_upload import upload
-from corral.system.local_files import HashBook, LocalFile, list_files
+from corral.system.local_files import HashCache, LocalFile, list_files
 from corral.system.s3 import S3Bucket, S3Settings
 from corral.system.worker_files import FileServer
 
@@ -64,28 +64,28 @@ class RecordedBucket:
         )
 
 
-class _Tally:
+class _UploadProgress:
     """Progress of several files that are sent at the same time."""
 
-    def __init__(self, files: Sequence[LocalFile], legs: int, on_progress: Callable[[FileTransfer], None]) -> None:
+    def __init__(self, files: Sequence[LocalFile], hops: int, on_progress: Callable[[FileTransfer], None]) -> None:
         self._names = {file.key: file.path.name for file in files}
         self._there = {file.key: 0 for file in files}
         self._ended: set[str] = set()
         self._total_bytes = sum(file.size for file in files)
-        self._legs, self._on_progress = legs, on_progress
-        self._tell()
+        self._hops, self._on_progress = hops, on_progress
+        self._report()
 
     def add(self, file: LocalFile, count: int) -> None:
         self._there[file.key] = min(file.size, self._there[file.key] + count)  # bytes that are sent twice count once
-        self._tell()
+        self._report()
 
     def end(self, file: LocalFile) -> None:
         """The file is complete, also if it was there before."""
         self._there[file.key] = file.size
         self._ended.add(file.key)
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         moving = next((name for key, name in self._names.items() if key not in self._ended), "")
         self._on_progress(
             FileTransfer(
@@ -94,7 +94,7 @@ class _Tally:
                 files=len(self._there),
                 bytes_done=sum(self._there.values()),
                 bytes_total=self._total_bytes,
-                legs=self._legs,
+                hops=self._hops,
             )
         )
 
@@ -107,7 +107,7 @@ class FrontendStager:
         bucket: RecordedBucket | None = None,
     ) -> None:
         self._models_dir, self._find, self._bucket = models_dir, find, bucket
-        self._hashes = HashBook()
+        self._hashes = HashCache()
 
     async def stage(
         self, model: str, node: Node, names: Sequence[str], on_progress: Callable[[FileTransfer], None]
@@ -117,14 +117,14 @@ class FrontendStager:
         found = await asyncio.to_thread(self._list, names)
         if not found:
             return None
-        send, legs = await self._sender(model, node)
-        tally = _Tally(found, legs, on_progress)
+        send, hops = await self._sender(model, node)
+        uploaded = _UploadProgress(found, hops, on_progress)
         limit = asyncio.Semaphore(FILES_AT_ONCE)
 
         async def bring(file: LocalFile) -> ConfigFile | None:
             async with limit:
-                left = await send(file, await self._hashes.sha256(file.path), partial(tally.add, file))
-            tally.end(file)
+                left = await send(file, await self._hashes.sha256(file.path), partial(uploaded.add, file))
+            uploaded.end(file)
             return left
 
         try:

@@ -37,7 +37,7 @@ class HeartbeatBatcher:
 
     async def _write(self, batch: list[Waiting]) -> None:
         try:
-            outcomes = await self._store.beat([heartbeat for heartbeat, _ in batch])
+            outcomes = await self._store.record_heartbeats([heartbeat for heartbeat, _ in batch])
         except InvalidInput as error:
             if len(batch) == 1:
                 _fail(batch, error)

@@ -46,8 +46,8 @@ from corral.settings.roles import FrontendSettings
 from corral.settings.values import is_loopback_host
 from corral.store.access.api_keys import hash_secret
 from corral.store.nodes.frontends import FRONTEND_LIVE_WITHIN_S
-from corral.store.nodes.registration import Claimed, Heartbeat, speaks_for
-from corral.store.serving.replicas import StandingReplica
+from corral.store.nodes.registration import Claimed, Heartbeat, may_act_for
+from corral.store.serving.replicas import ReplicaStatus
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
 from corral.system.resolve_host import seen_from_here
@@ -256,7 +256,7 @@ class NodeRoutes:
                 conditions=await self._conditions_of(received),
                 secret_hash=hash_secret(bearer),
                 joined=joined,
-                told_from=address,
+                source_address=address,
             )
         )
         if outcome.node is None:
@@ -316,7 +316,7 @@ class NodeRoutes:
         node = await self._authorise(node_id, request)
         rows = await self._stores.replicas.read_of_node(node.id)
         # By their rows: the node itself knows whether the processes run.
-        return SparseJson(view_replicas([StandingReplica(row, None) for row in rows], self._in_flight))
+        return SparseJson(view_replicas([ReplicaStatus(row, None) for row in rows], self._in_flight))
 
     async def _check_sender(self, node_id: str, bearer: str, address: str) -> bool:
         """Whether the client has a registration token. Rejects, before anything is written or batched, an id of the
@@ -343,7 +343,7 @@ class NodeRoutes:
             if not joined:
                 self._brute_force.record_wrong(address)
             raise
-        if not speaks_for(node, secret_hash=hash_secret(bearer), joined=joined, told_from=address):
+        if not may_act_for(node, secret_hash=hash_secret(bearer), joined=joined, source_address=address):
             self._brute_force.record_wrong(address)
             raise Forbidden("the credential does not belong to this node")
         if node.instance is not None and request.headers.get(INSTANCE_HEADER) != node.instance:
@@ -386,11 +386,11 @@ def _check_name(name: str) -> None:
         raise InvalidInput(f"name: {name!r} has the form of a node id; choose another name (--name)")
 
 
-def _claim(body: RegisterRequest, told_from: str) -> NodeClaim:
+def _claim(body: RegisterRequest, source_address: str) -> NodeClaim:
     _check_name(body.name)
     for what, text in (("address", body.address), ("http_address", body.http_address)):
         if text:
-            check_address(text, what=what, told_from=seen_from_here(told_from or None))
+            check_address(text, what=what, source_address=seen_from_here(source_address or None))
     try:
         node_type = NodeType(body.node_type or "backend")
     except ValueError:
@@ -423,5 +423,5 @@ def _claim(body: RegisterRequest, told_from: str) -> NodeClaim:
         vram_budget=body.vram_budget or None,
         labels=labels,
         facts=msgspec.json.encode(corral.facts).decode() if corral else None,
-        registered_from=told_from or None,
+        registered_from=source_address or None,
     )

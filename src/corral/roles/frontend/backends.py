@@ -1,6 +1,7 @@
 """Wires what a frontend does about backends: operations, intents, policies and upgrade checks."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from corral.artifacts import Artifacts
 from corral.bus.client import Bus
@@ -58,20 +59,12 @@ class BackendsWiring:
         clock: Clock,
         ids: Ids,
     ) -> None:
-
-        async def changed() -> None:
-            await announce("operations")
-
+        changed = partial(announce, "operations")
         resolver = self.resolver = Resolver(galleries, artifacts, stores.resolved_builds)
         self.builds = FleetBuilds(resolver, stores.version_holds)
-        self.fleet = Fleet(
-            stores=stores,
-            resolver=resolver,
-            ids=ids,
-            on_change=changed,
-        )
+        self.fleet = Fleet(stores=stores, resolver=resolver, ids=ids, on_change=changed)
         self.peers = BlobPeers(
-            nodes=stores.nodes, observed=stores.observed, ask_report=reports.ask, clock=clock, ids=ids
+            nodes=stores.nodes, observed=stores.observed, request_report=reports.request_report, clock=clock, ids=ids
         )
         self.progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
         saving = Reconciler("progress", self.progress.reconcile, runtime, every_s=SAVE_EVERY_S, at_start=False)
@@ -88,7 +81,7 @@ class BackendsWiring:
             ids=ids,
             on_change=changed,
         )
-        self.desired = PolicyReconciler(
+        self.policies = PolicyReconciler(
             runtime,
             stores=stores,
             fleet=self.fleet,
@@ -99,27 +92,21 @@ class BackendsWiring:
             on_change=changed,
         )
 
-        async def look_for_upgrades() -> None:
-            await announce(UPGRADES)
-
         self.upgrades = UpgradeCheck(
             runtime,
             fleet=self.fleet,
-            states=self.desired,
+            states=self.policies,
             galleries=galleries,
             every_s=info.settings.upgrade_check_interval_s,
-            notify_all=look_for_upgrades,
+            notify_all=partial(announce, UPGRADES),
         )
 
-        async def observed() -> None:
-            await announce("backends")
-
-        reports.on_change(observed)
-        reports.listen(self.intents.hear)
+        reports.on_change(partial(announce, "backends"))
+        reports.listen(self.intents.on_report)
         self.loops = {
             "progress": saving.run,
             "intents": self.intents.run,
-            "policies": self.desired.run,
+            "policies": self.policies.run,
             "upgrades": self.upgrades.loop.run,
         }
 
@@ -130,4 +117,4 @@ class BackendsWiring:
             return
         self.intents.loop.notify()
         if kind in ("nodes", "backends"):
-            self.desired.loop.notify()
+            self.policies.loop.notify()

@@ -19,7 +19,7 @@ class ChangeNotifier:
         self._bus, self._frontend_id, self._notify = bus, frontend_id, notify
 
     async def start(self) -> None:
-        await self._bus.serve(ANYTHING_CHANGED, self._hear, concurrency=8)
+        await self._bus.serve(ANYTHING_CHANGED, self._on_change, concurrency=8)
 
     async def announce(self, kind: str = "nodes") -> None:
         self._notify(kind)
@@ -28,7 +28,7 @@ class ChangeNotifier:
     async def announce_routes(self) -> None:
         await self._publish(ROUTES_CHANGED, encode(RoutesChanged(frontend=self._frontend_id)))
 
-    async def _hear(self, message: BusMessage) -> None:
+    async def _on_change(self, message: BusMessage) -> None:
         self._notify(changed_kind(message.subject))
 
     async def _publish(self, subject: str, data: bytes) -> None:

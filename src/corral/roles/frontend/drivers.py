@@ -27,7 +27,7 @@ class DriversWiring:
         self,
         stores: Stores,
         *,
-        ask_report: Callable[[str], Awaitable[NodeReport]],
+        request_report: Callable[[str], Awaitable[NodeReport]],
         registration_token: str,
         changed: Callable[[], Awaitable[None]],
         clock: Clock,
@@ -35,7 +35,7 @@ class DriversWiring:
     ) -> None:
         """`registration_token` is the only credential of backends and file servers of LocalAI workers."""
         self._stores = stores
-        self._ask_report = ask_report
+        self._request_report = request_report
         self._registration_token = registration_token
         self._changed = changed
         self._clock = clock
@@ -62,8 +62,8 @@ class DriversWiring:
         node = await self._stores.nodes.read_one(node_id)
         if not node.http_address:
             raise Unavailable(f"node {node.name} did not report the address of its file server")
-        await check_reach(node.http_address, told_from=node.registered_from, what=f"file server of {node.name}")
-        token = (await self._ask_report(node_id)).http_token or self._registration_token
+        await check_reach(node.http_address, source_address=node.registered_from, what=f"file server of {node.name}")
+        token = (await self._request_report(node_id)).http_token or self._registration_token
         server = FileServer(f"http://{node.http_address}", token)
         self._known[node_id] = _Known(server, self._clock.monotonic_s() + REMEMBER_S)
         return server

@@ -61,7 +61,7 @@ class GatewayWiring:
         place: ProcessSlot,
         stores: Stores,
         bus: Bus,
-        gate: Authorizer,
+        authorizer: Authorizer,
         inflight: InFlight,
         *,
         disk: Disk,
@@ -80,7 +80,7 @@ class GatewayWiring:
         self._stores = stores
         self._inflight = inflight
         self._key_peers = KeyPeers(bus, stores.frontends, info.id)
-        self._keys = StoredKeys(stores.access, gate, auth=info.settings.auth, peers=self._key_peers)
+        self._keys = StoredKeys(stores.access, authorizer, auth=info.settings.auth, peers=self._key_peers)
         self._upstream = HttpUpstream()
         self.registry = registry
         self.gateway = Gateway(

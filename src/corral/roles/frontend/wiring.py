@@ -118,35 +118,44 @@ class FrontendRole:
         self._inflight = InFlight(info.id, run=ids.uuid())
         self._backends = self._wire_backends()
         self._open_operations = OpenOperations(stores.operations, self._backends.progress)
-        self._listing = FleetListing(self._backends.desired, self._backends.upgrades, stores.intents, stores.operations)
+        self._listing = FleetListing(
+            self._backends.policies, self._backends.upgrades, stores.intents, stores.operations
+        )
         self._feed = self._wire_feed()
         self._replication = self._wire_replication(token)
         self._drivers = DriversWiring(
             stores,
-            ask_report=self._nodes.reports.ask,
+            request_report=self._nodes.reports.request_report,
             registration_token=token,
             changed=self._routes_changed,
             clock=clock,
             ids=ids,
         )
-        guesses = BruteForceGuard(clock)
+        brute_force = BruteForceGuard(clock)
         public = frozenset({"/metrics"}) if settings.metrics_public else frozenset[str]()
-        gate = self._gate = Authorizer(
-            stores.access, guesses, clock=clock, auth=settings.auth, public=public, public_url=settings.public_url or ""
+        authorizer = self._authorizer = Authorizer(
+            stores.access,
+            brute_force,
+            clock=clock,
+            auth=settings.auth,
+            public=public,
+            public_url=settings.public_url or "",
         )
         self._gateway = GatewayWiring(
-            info, place, stores, bus, gate, self._inflight, disk=disk,
-            loads=OnDemandLoads(self._replication.desk), drivers={LOCALAI_GRPC: self._drivers.driver},
+            info, place, stores, bus, authorizer, self._inflight, disk=disk,
+            loads=OnDemandLoads(self._replication.coordinator), drivers={LOCALAI_GRPC: self._drivers.driver},
             usage=self._usage, registry=registry, clock=clock, ids=ids,
         )  # fmt: skip
-        self._parts = self._for_routes(authority, gate, guesses, JoinTokens(stores.access, token, clock=clock))
+        self._components = self._for_routes(
+            authority, authorizer, brute_force, JoinTokens(stores.access, token, clock=clock)
+        )
 
     def _wire_backends(self) -> BackendsWiring:
         rollout = ReplicaRollout(
             self._stores,
             notify=lambda: self._replication.notify(),
             others=SmokeTest(self._bus),
-            tell=lambda operation, node, words: publish_progress(self._bus, self._clock, operation, node, words),
+            report_step=lambda operation, node, words: publish_progress(self._bus, self._clock, operation, node, words),
             clock=self._clock,
             ids=self._ids,
         )
@@ -199,7 +208,7 @@ class FrontendRole:
             ),
             bucket=bucket,
             shared_models=settings.shared_models,
-            ask_report=self._nodes.reports.ask,
+            request_report=self._nodes.reports.request_report,
             notify_others=self._changes.announce_routes,
             pace=_pace(settings),
             orphan_grace_s=settings.orphan_grace_s,
@@ -207,19 +216,19 @@ class FrontendRole:
             clock=self._clock,
             ids=self._ids,
         )
-        self._nodes.reports.listen(replication.controller.hear)
+        self._nodes.reports.listen(replication.controller.on_report)
         self._nodes.reports.on_routes(self._processes_changed)
         return replication
 
     def _for_routes(
-        self, authority: BusAuthority, gate: Authorizer, guesses: BruteForceGuard, tokens: JoinTokens
+        self, authority: BusAuthority, authorizer: Authorizer, brute_force: BruteForceGuard, tokens: JoinTokens
     ) -> Components:
         return Components(
             info=self._info,
             stores=self._stores,
             authority=authority,
-            authorizer=gate,
-            brute_force=guesses,
+            authorizer=authorizer,
+            brute_force=brute_force,
             denials=DenialLog(self._stores.events, self._clock),
             refused_messages=self._refused,
             clock=self._clock,
@@ -238,7 +247,7 @@ class FrontendRole:
             listing=self._listing,
             open_operations=self._open_operations,
             upgrades=self._backends.upgrades,
-            loads=self._replication.desk,
+            loads=self._replication.coordinator,
             in_flight=self._inflight,
             explain=self._gateway.explain,
             metrics=self._gateway.read_metrics,
@@ -251,7 +260,7 @@ class FrontendRole:
         """Rows of this kind changed, here or on another frontend."""
         self._feed.notify(*(("models", "replicas") if kind == "routes" else (kind,)))
         if kind == KEYS:
-            self._gate.forget()
+            self._authorizer.forget()
             self._gateway.notify_keys()
             return
         if kind == "nodes":
@@ -266,7 +275,7 @@ class FrontendRole:
             self._info.store_problem = str(error)
             raise
         self._info.store_problem = ""
-        await asyncio.sleep(REPORT_EVERY_S)
+        await asyncio.sleep(REPORT_EVERY_S)  # `keep_running` repeats it
 
     async def run(self, listener: Listener) -> None:
         settings = self._info.settings
@@ -300,7 +309,7 @@ class FrontendRole:
                     tasks.create_task(keep_running(name, work), name=name)
                 # Not one of the tasks: a stop ends it first, while the loops that open requests need still run.
                 await serve_http(
-                    build_app(self._parts),
+                    build_app(self._components),
                     listener,
                     on_stop=self._stop_answering,
                     websockets=True,

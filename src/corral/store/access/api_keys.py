@@ -132,7 +132,7 @@ class AccessStore:
 
         return await self._database.read(body)
 
-    async def read_ring(self) -> dict[str, ApiKey]:
+    async def read_active_keys(self) -> dict[str, ApiKey]:
         """Active keys, by the hash of their secret."""
 
         async def body(tx: Tx) -> dict[str, ApiKey]:

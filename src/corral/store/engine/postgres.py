@@ -10,7 +10,7 @@ import structlog
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.engine.database import CONFLICT_RETRIES, CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict
-from corral.store.engine.migrations import apply_migrations, read_migrations
+from corral.store.engine.migrations import migrate_schema
 from corral.system import Clock, Ids
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ async def _ask(answer: Awaitable[T]) -> T:
         return await answer
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # TimeoutError is an OSError
         raise
-    except Exception as error:
+    except Exception as error:  # asyncpg lets errors of its own internals through
         raise _DriverFailed(f"{type(error).__name__}: {error}") from error
 
 
@@ -171,7 +171,7 @@ class PostgresDatabase:
                 result = await body(_PostgresTx(connection))
                 committing = begin == _BEGIN_WRITE
                 ended = await _ask(connection.execute("COMMIT"))
-            except BaseException as error:
+            except BaseException as error:  # also when cancelled, the transaction ends
                 await self._abandon(connection, error)
                 raise
             finally:
@@ -218,7 +218,7 @@ class PostgresDatabase:
             raise TimeoutError(f"no connection became free within {self._acquire_within_s:g} s") from None
         try:
             await _ask(connection.execute(how))
-        except BaseException as error:
+        except BaseException as error:  # also when cancelled, the pool gets its connection back
             await self._abandon(connection, error)
             await self._give_back(connection)
             raise
@@ -256,10 +256,7 @@ class PostgresDatabase:
             # Looked up as in a statement: a function of that name in another schema is not ours.
             if await tx.fetch_one("SELECT 1 AS found WHERE to_regprocedure('now_ms()') IS NOT NULL") is None:
                 await tx.execute(_NOW_MS)
-            applied = await apply_migrations(tx, self, read_migrations(self.dialect))
-            if then is not None:
-                await then(tx)
-            return [migration.name for migration in applied]
+            return await migrate_schema(tx, self, then)
 
         applied = await self.write(body)
         if applied:

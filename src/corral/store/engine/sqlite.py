@@ -17,7 +17,7 @@ import structlog
 
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.engine.database import CONFLICT_RETRIES, CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict
-from corral.store.engine.migrations import apply_migrations, read_migrations
+from corral.store.engine.migrations import migrate_schema
 from corral.system import Clock, Ids
 from corral.system.secret_files import keep_to_owner
 
@@ -155,7 +155,7 @@ class SqliteDatabase:
             self._reader.execute("BEGIN")
             try:
                 result = _run_to_end(body(_SqliteTx(self._reader)))
-            except BaseException:
+            except BaseException:  # also when cancelled, the transaction ends
                 _roll_back(self._reader)
                 raise
             self._reader.execute("COMMIT")
@@ -185,7 +185,7 @@ class SqliteDatabase:
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 result = _run_to_end(body(_SqliteTx(self._writer)))
-            except BaseException:
+            except BaseException:  # also when cancelled, the transaction ends
                 _roll_back(self._writer)
                 raise
             self._commit()
@@ -213,10 +213,7 @@ class SqliteDatabase:
 
     async def migrate(self, then: AfterMigration | None = None) -> None:
         async def body(tx: Any) -> list[str]:
-            applied = await apply_migrations(tx, self, read_migrations(self.dialect))
-            if then is not None:
-                await then(tx)
-            return [migration.name for migration in applied]
+            return await migrate_schema(tx, self, then)
 
         applied = await self.write(body)
         if applied:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.labels import check_operator_labels
-from corral.core.nodes.node import NameClaim, Node, NodeId
+from corral.core.nodes.node import NameClaim, Node, NodeId, with_new_process
 from corral.core.nodes.presence import PresenceEvent, next_presence
 from corral.core.sizes import parse_budget_bytes
 from corral.store.access.audit_events import append_event
@@ -113,26 +113,19 @@ class NodeStore:
                 if other is not None:
                     raise Conflict(f"that machine has since joined as {other['name']!r}")
             await revoke_bus_credentials(tx, node.id)
-            detail = {"name": node.name, "claim": claim.id, "address": claim.told_from}
+            detail = {"name": node.name, "claim": claim.id, "address": claim.source_address}
             await append_event(tx, actor=actor, action="node.replaced", subject=node.id, detail=detail)
             return replace(
-                node,
+                with_new_process(node),
                 approved=True,
                 key_hash=claim.key_hash,
                 instance=None,
                 epoch=node.epoch + 1,
-                registered_from=claim.told_from or None,
+                registered_from=claim.source_address or None,
                 http_address=claim.http_address,
                 presence=next_presence(node.presence, PresenceEvent.RESTARTED),
                 presence_reason="replaced by another machine; not yet seen on the message bus",
                 presence_since=await store_now_ms(tx),
-                worker_draining=False,
-                conditions=(),
-                bus_answered=False,
-                bus_failures=0,
-                bus_no_responders=False,
-                conflict_message=None,
-                conflict_at=None,
                 claims=tuple(one for one in node.claims if one.id != claim.id),
             )
 
@@ -141,7 +134,7 @@ class NodeStore:
     async def reject_claim(self, node_id: str, claim_id: str, *, actor: str) -> Node:
         async def change(tx: Tx, node: Node) -> Node:
             claim = _find_claim(node, claim_id)
-            detail = {"name": node.name, "claim": claim.id, "address": claim.told_from}
+            detail = {"name": node.name, "claim": claim.id, "address": claim.source_address}
             await append_event(tx, actor=actor, action="node.claim_rejected", subject=node.id, detail=detail)
             rejected = replace(claim, rejected_at=await store_now_ms(tx))
             return replace(node, claims=tuple(rejected if one.id == claim.id else one for one in node.claims))
@@ -237,7 +230,7 @@ def _find_claim(node: Node, claim_id: str) -> NameClaim:
 
 
 def _list_claims(node: Node) -> str:
-    claims = [f"{claim.id[:8]} from {claim.told_from or 'an unknown address'}" for claim in open_claims(node)]
+    claims = [f"{claim.id[:8]} from {claim.source_address or 'an unknown address'}" for claim in open_claims(node)]
     if not claims:
         return "no other machine claims the name"
     return (

@@ -7,15 +7,15 @@ from typing import Any
 
 from corral.core.nodes.conditions import Condition
 from corral.core.nodes.names import looks_like
-from corral.core.nodes.node import NameClaim, Node, NodeClaim, NodeId, NodeUsage
+from corral.core.nodes.node import NameClaim, Node, NodeClaim, NodeId, NodeUsage, with_new_process
 from corral.core.nodes.presence import Presence, PresenceEvent, next_presence
 from corral.core.nodes.registration import (
     SEEN_EVERY_MS,
     NameTaken,
     Refuse,
+    RegisterAgain,
+    RegisterNew,
     Replace,
-    Return,
-    Welcome,
     add_claim,
     decide_registration,
     find_claim,
@@ -55,7 +55,7 @@ class Heartbeat:
     """Whether the sender showed a registration token: a LocalAI worker has no secret of its own."""
     conditions: tuple[Condition, ...] | None = None
     """None if the heartbeat does not report them."""
-    told_from: str | None = None
+    source_address: str | None = None
     """The address it was sent from."""
 
 
@@ -117,14 +117,14 @@ class RegistrationStore:
                     if decision.holder is not None:
                         await self._record_conflict(tx, decision.holder, claim)
                     return decision
-                case Welcome():
+                case RegisterNew():
                     registered = Registered(await self._add(tx, claim, NodeId(new_id), decision.approved), True)
-                case Return():
+                case RegisterAgain():
                     registered = await self._return(tx, claim, decision)
                 case NameTaken():
                     return await self._claim(tx, decision.node, claim, new_id)
                 case Replace():
-                    again = Return(decision.node, PresenceEvent.RESTARTED, approved=False)
+                    again = RegisterAgain(decision.node, PresenceEvent.RESTARTED, approved=False)
                     registered = await self._return(tx, claim, again)
             if bus_key is not None and registered.node.approved:
                 await record_bus_credential(tx, registered.node.id, bus_key, ttl_s=bus_ttl_s)
@@ -155,7 +155,7 @@ class RegistrationStore:
                 " Start the worker with another name (--name)",
             )
         if is_new:
-            detail = {"name": node.name, "claim": made.id, "address": made.told_from}
+            detail = {"name": node.name, "claim": made.id, "address": made.source_address}
             await append_event(tx, actor=f"worker {node.name}", action="node.claimed", subject=node.id, detail=detail)
         return Claimed(node, made)
 
@@ -202,7 +202,7 @@ class RegistrationStore:
         await append_event(tx, actor=f"worker {node.name}", action="node.registered", subject=node.id, detail=detail)
         return node
 
-    async def _return(self, tx: Tx, claim: NodeClaim, decision: Return) -> Registered:
+    async def _return(self, tx: Tx, claim: NodeClaim, decision: RegisterAgain) -> Registered:
         node, new_process = decision.node, decision.event is PresenceEvent.RESTARTED
         presence = next_presence(node.presence, decision.event)
         if presence is Presence.GONE and not decision.approved:
@@ -223,29 +223,20 @@ class RegistrationStore:
             **_reported(claim),
         )
         if new_process:
-            after = replace(
-                after,
-                worker_draining=False,
-                conditions=(),
-                bus_answered=False,
-                bus_failures=0,
-                bus_no_responders=False,
-                conflict_message=None,
-                conflict_at=None,
-            )
+            after = with_new_process(after)
             await revoke_bus_credentials(tx, node.id)
             detail = {"epoch": after.epoch, "address": after.http_address or after.address}
             await append_event(tx, actor=f"worker {claim.name}", action="node.returned", subject=node.id, detail=detail)
             await self._on_restart(tx, node.id)
         return Registered(await update_node(tx, node, after), new_process)
 
-    async def beat(self, beats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
+    async def record_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> list[HeartbeatOutcome]:
         """Record many heartbeats in one transaction. Health checks decide the status, not this."""
 
         async def body(tx: Tx) -> list[HeartbeatOutcome]:
-            known = await lock_nodes(tx, (beat.node_id for beat in beats))
-            outcomes = [_judge_beat(beat, known.get(beat.node_id)) for beat in beats]
-            accepted = [beat for beat, outcome in zip(beats, outcomes, strict=True) if outcome.accepted]
+            known = await lock_nodes(tx, (heartbeat.node_id for heartbeat in heartbeats))
+            outcomes = [_judge_heartbeat(heartbeat, known.get(heartbeat.node_id)) for heartbeat in heartbeats]
+            accepted = [heartbeat for heartbeat, outcome in zip(heartbeats, outcomes, strict=True) if outcome.accepted]
             await tx.execute_many(
                 "UPDATE nodes SET last_heartbeat = now_ms(), available_vram = coalesce($2, available_vram),"
                 " total_vram = coalesce($3, total_vram), available_ram = coalesce($4, available_ram),"
@@ -253,22 +244,22 @@ class RegistrationStore:
                 " gpu_vendor = coalesce($7, gpu_vendor), conditions = coalesce($8, conditions) WHERE id = $1",
                 [
                     (
-                        beat.node_id,
-                        beat.usage.available_vram,
-                        beat.usage.total_vram,
-                        beat.usage.available_ram,
-                        beat.usage.available_disk,
-                        beat.usage.total_disk,
-                        beat.usage.gpu_vendor,
-                        None if beat.conditions is None else encode_conditions(beat.conditions),
+                        heartbeat.node_id,
+                        heartbeat.usage.available_vram,
+                        heartbeat.usage.total_vram,
+                        heartbeat.usage.available_ram,
+                        heartbeat.usage.available_disk,
+                        heartbeat.usage.total_disk,
+                        heartbeat.usage.gpu_vendor,
+                        None if heartbeat.conditions is None else encode_conditions(heartbeat.conditions),
                     )
-                    for beat in accepted
+                    for heartbeat in accepted
                 ],
             )
             await _record_conditions(tx, accepted, known)
-            await _record_other_addresses(tx, beats, outcomes)
+            await _record_other_addresses(tx, heartbeats, outcomes)
             recorded: set[NodeId] = set()
-            for beat, outcome in zip(beats, outcomes, strict=True):
+            for heartbeat, outcome in zip(heartbeats, outcomes, strict=True):
                 if outcome.fenced and outcome.node is not None and outcome.node.conflict_message is None:
                     if outcome.node.id in recorded:
                         continue
@@ -277,7 +268,7 @@ class RegistrationStore:
                     node = outcome.node
                     now = await store_now_ms(tx)
                     await update_node(tx, node, replace(node, conflict_message=message, conflict_at=now))
-                    detail = {"message": message, "instance": beat.instance}
+                    detail = {"message": message, "instance": heartbeat.instance}
                     await append_event(tx, actor="worker", action="node.conflict", subject=node.id, detail=detail)
             return outcomes
 
@@ -304,36 +295,38 @@ class RegistrationStore:
         return await self._database.write(body)
 
 
-async def _record_other_addresses(tx: Tx, beats: Sequence[Heartbeat], outcomes: Sequence[HeartbeatOutcome]) -> None:
+async def _record_other_addresses(
+    tx: Tx, heartbeats: Sequence[Heartbeat], outcomes: Sequence[HeartbeatOutcome]
+) -> None:
     """Show administrators why heartbeats of a LocalAI worker from a new address are rejected."""
     denied = {
-        outcome.node.id: (outcome.node, beat.told_from)
-        for beat, outcome in zip(beats, outcomes, strict=True)
-        if outcome.denied and beat.joined and outcome.node is not None and not outcome.node.speaks_corral
+        outcome.node.id: (outcome.node, heartbeat.source_address)
+        for heartbeat, outcome in zip(heartbeats, outcomes, strict=True)
+        if outcome.denied and heartbeat.joined and outcome.node is not None and not outcome.node.speaks_corral
     }
-    for node, told_from in denied.values():
+    for node, source_address in denied.values():
         now = await store_now_ms(tx)
         known = node.conflict_message if (node.conflict_message or "").startswith(ELSEWHERE) else None
         if known is not None and now - (node.conflict_at or 0) < SEEN_EVERY_MS:
             continue
         message = (
-            f"{ELSEWHERE} {told_from}, but the node registered from {node.registered_from}: they are rejected. If it is"
-            " the same machine, restart its worker, which then claims the name, and approve the claim"
+            f"{ELSEWHERE} {source_address}, but the node registered from {node.registered_from}: they are rejected. If"
+            " it is the same machine, restart its worker, which then claims the name, and approve the claim"
         )
         await update_node(tx, node, replace(node, conflict_message=message, conflict_at=now))
         if known is None:
-            detail = {"message": message, "address": told_from}
+            detail = {"message": message, "address": source_address}
             await append_event(tx, actor="worker", action="node.conflict", subject=node.id, detail=detail)
 
 
-async def _record_conditions(tx: Tx, beats: Sequence[Heartbeat], known: Mapping[NodeId, Node]) -> None:
+async def _record_conditions(tx: Tx, heartbeats: Sequence[Heartbeat], known: Mapping[NodeId, Node]) -> None:
     """Add an audit event when a condition begins or ends, but not when only its figures change."""
-    for beat in beats:
-        node = known[beat.node_id]
-        if beat.conditions is None or _kinds(beat.conditions) == _kinds(node.conditions):
+    for heartbeat in heartbeats:
+        node = known[heartbeat.node_id]
+        if heartbeat.conditions is None or _kinds(heartbeat.conditions) == _kinds(node.conditions):
             continue
         await tx.execute("UPDATE nodes SET changed_at = now_ms() WHERE id = $1", node.id)
-        detail = {"conditions": [f"{condition.kind}: {condition.reason}" for condition in beat.conditions]}
+        detail = {"conditions": [f"{condition.kind}: {condition.reason}" for condition in heartbeat.conditions]}
         await append_event(tx, actor=f"worker {node.name}", action="node.conditions", subject=node.id, detail=detail)
 
 
@@ -375,17 +368,19 @@ async def _find_look_alike(tx: Tx, claim: NodeClaim, same_key: Node | None) -> s
     return next((row["name"] for row in rows if row["id"] != own and looks_like(row["name"]) == form), None)
 
 
-def speaks_for(node: Node, *, secret_hash: str, joined: bool, told_from: str | None) -> bool:
+def may_act_for(node: Node, *, secret_hash: str, joined: bool, source_address: str | None) -> bool:
     """Whether the sender may act for the node: it must show the node's secret. A LocalAI worker has none; it must show
     the registration token, from the address it registered from."""
     if node.key_hash is None:
-        return joined and is_bound_to(node, told_from)
+        return joined and is_bound_to(node, source_address)
     return hmac.compare_digest(node.key_hash, secret_hash)
 
 
-def _judge_beat(beat: Heartbeat, node: Node | None) -> HeartbeatOutcome:
+def _judge_heartbeat(heartbeat: Heartbeat, node: Node | None) -> HeartbeatOutcome:
     if node is None:
         return HeartbeatOutcome(None)
-    if not speaks_for(node, secret_hash=beat.secret_hash, joined=beat.joined, told_from=beat.told_from):
+    if not may_act_for(
+        node, secret_hash=heartbeat.secret_hash, joined=heartbeat.joined, source_address=heartbeat.source_address
+    ):
         return HeartbeatOutcome(node, denied=True)
-    return HeartbeatOutcome(node, fenced=node.instance is not None and beat.instance != node.instance)
+    return HeartbeatOutcome(node, fenced=node.instance is not None and heartbeat.instance != node.instance)

@@ -221,7 +221,7 @@ class LoadClaimStore:
 
         return await self._database.write(body)
 
-    async def enlarge(self, job: LoadJob, need: Need, in_flight: InFlight) -> str:
+    async def resize(self, job: LoadJob, need: Need, in_flight: InFlight) -> str:
         """Correct the reserved memory once the real need is known. Returns why it does not fit; empty if it does."""
 
         async def body(tx: Tx) -> str:
@@ -254,12 +254,12 @@ class LoadClaimStore:
         """Keep the job in the queue, with the reason, until there is capacity or `again_in_s` is over."""
 
         async def body(tx: Tx) -> None:
-            is_trial = await _lock_trial(tx, job)
+            is_canary = await _lock_pending(tx, job)
             held = await _held(tx, job)
             if held.reason != reason:
                 await record_decision(tx, job, decision)
             await record_unsatisfiable(tx, job.model, reason, for_ms=int(again_in_s * 1000))
-            if is_trial and held.reason != reason:
+            if is_canary and held.reason != reason:
                 await record_pending_waits(tx, job.model, held.revision, reason)
                 await bump_counter(tx, MODELS)
             await tx.execute(
@@ -277,7 +277,7 @@ class LoadClaimStore:
         makes that revision the current one."""
 
         async def body(tx: Tx) -> Replica:
-            is_trial = await _lock_trial(tx, job)
+            is_canary = await _lock_pending(tx, job)
             await lock_model(tx, job.model)
             held = await _held(tx, job)
             model = await find_model(tx, job.model)
@@ -288,7 +288,7 @@ class LoadClaimStore:
             if own is None or own.state is ReplicaState.STOPPING:
                 raise _revoked(job)
             old = [row.id for row in rows if row.id == held.replaces and row.state is ReplicaState.READY]
-            if is_trial and model.revision != held.revision:
+            if is_canary and model.revision != held.revision:
                 await promote(tx, model)
             version = await bump_counter(tx, ROUTES)
             await tx.execute(
@@ -321,23 +321,15 @@ class LoadClaimStore:
 
         return await self._database.write(body)
 
-    async def fail_here(self, job: LoadJob, error: str, *, draw: float, stop: bool, digest: str = "") -> None:
+    async def fail_on_node(self, job: LoadJob, error: str, *, draw: float, stop: bool, digest: str = "") -> None:
         """The load failed on its node: the node cools down, and the job is due at once, for another node.
 
         `stop`: a process may be running there; it is stopped before the capacity is free. `digest`: of the backend
         version that did not start."""
 
         async def body(tx: Tx) -> None:
-            is_trial = await _lock_trial(tx, job)
-            await lock_model(tx, job.model)
-            held = await _held(tx, job)
-            await _release_replica(tx, held, error, stop=stop)
-            await _clear_stop_first(tx, held)
-            model = await find_model(tx, job.model)
-            if model is None:
-                await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
-                return
-            if is_trial and await _fall_back(tx, held, model, error):
+            held = await _end_attempt(tx, job, error, stop=stop)
+            if held is None:
                 return
             await record_load_failure(tx, held, error[:MAX_ERROR_CHARS], draw=draw, digest=digest)
             await tx.execute(
@@ -351,16 +343,16 @@ class LoadClaimStore:
 
         await self._database.write(body)
 
-    async def rest(self, job: LoadJob, decision: Decision, error: str, *, until_ms: int) -> None:
+    async def cool_down(self, job: LoadJob, decision: Decision, error: str, *, until_ms: int) -> None:
         """The load failed on every possible node; it is due again at `until_ms`."""
 
         async def body(tx: Tx) -> None:
-            is_trial = await _lock_trial(tx, job)
+            is_canary = await _lock_pending(tx, job)
             await lock_model(tx, job.model)
             held = await _held(tx, job)
             await record_decision(tx, job, decision)
             model = await find_model(tx, job.model)
-            if is_trial and model is not None and await _fall_back(tx, held, model, error):
+            if is_canary and model is not None and await _fall_back(tx, held, model, error):
                 return
             await tx.execute(
                 "UPDATE load_jobs SET state = 'failed', last_error = $2, owner = '', lease_until = 0, due_at = $3,"
@@ -376,13 +368,7 @@ class LoadClaimStore:
         """The load failed for a reason that does not depend on the node. If the model was deleted, the job is too."""
 
         async def body(tx: Tx) -> None:
-            is_trial = await _lock_trial(tx, job)
-            await lock_model(tx, job.model)
-            held = await _held(tx, job)
-            await _release_replica(tx, held, error, stop=stop)
-            await _clear_stop_first(tx, held)
-            model = await find_model(tx, job.model)
-            if is_trial and model is not None and await _fall_back(tx, held, model, error):
+            if await _end_attempt(tx, job, error, stop=stop) is None:
                 return
             await tx.execute(
                 "UPDATE load_jobs SET state = 'failed', last_error = $2, attempts = attempts + 1, owner = '',"
@@ -391,12 +377,10 @@ class LoadClaimStore:
                 error[:MAX_ERROR_CHARS],
                 int(again_in_s * 1000),
             )
-            if model is None:
-                await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
 
         await self._database.write(body)
 
-    async def unplace(self, job: LoadJob, *, again_in_s: float) -> None:
+    async def reschedule(self, job: LoadJob, *, again_in_s: float) -> None:
         """The job's node is gone, and its replica with it: the next owner places it again."""
 
         async def body(tx: Tx) -> None:
@@ -436,7 +420,7 @@ class LoadClaimStore:
 
         await self._database.write(body)
 
-    async def give_up(self, job: LoadJob, why: str) -> None:
+    async def end(self, job: LoadJob, why: str) -> None:
         """The load is no longer needed: the model was changed, deleted or unloaded."""
 
         async def body(tx: Tx) -> None:
@@ -461,14 +445,29 @@ class LoadClaimStore:
         await self._database.write(body)
 
 
-async def _lock_trial(tx: Tx, job: LoadJob) -> bool:
+async def _lock_pending(tx: Tx, job: LoadJob) -> bool:
     """Whether the job is the first load of a pending revision. Its result then changes the model, so the transaction
     takes the lock of model edits, before all other locks."""
     pending = await find_pending(tx, job.model)
-    is_trial = pending is not None and pending.revision == job.revision
-    if is_trial:
+    is_canary = pending is not None and pending.revision == job.revision
+    if is_canary:
         await lock_counter(tx, MODELS)
-    return is_trial
+    return is_canary
+
+
+async def _end_attempt(tx: Tx, job: LoadJob, error: str, *, stop: bool) -> LoadJob | None:
+    """Release what a failed attempt has reserved. Return the job if its failure must still be recorded: not if the
+    model was deleted, which deletes the job, nor if the job continues with another revision."""
+    is_canary = await _lock_pending(tx, job)
+    await lock_model(tx, job.model)
+    held = await _held(tx, job)
+    await _release_replica(tx, held, error, stop=stop)
+    await _clear_stop_first(tx, held)
+    model = await find_model(tx, job.model)
+    if model is None:
+        await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)
+        return None
+    return None if is_canary and await _fall_back(tx, held, model, error) else held
 
 
 async def _fall_back(tx: Tx, held: LoadJob, model: StoredModel, error: str) -> bool:

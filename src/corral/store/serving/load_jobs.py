@@ -23,7 +23,7 @@ from corral.system import Ids
 
 
 @dataclass(frozen=True, slots=True)
-class LoadPatience:
+class NoLoadNeeded:
     """No load is needed: waiting is enough, for this reason."""
 
     reason: str
@@ -44,11 +44,11 @@ class LoadJobStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def ask(self, model: str, revision: str, *, cause: str, ids: Ids) -> LoadJob | LoadPatience:
+    async def request_load(self, model: str, revision: str, *, cause: str, ids: Ids) -> LoadJob | NoLoadNeeded:
         """Return the load in progress, or start one. A failed load is returned until it is due again. None is started
         if the existing replicas are enough."""
 
-        async def body(tx: Tx) -> LoadJob | LoadPatience:
+        async def body(tx: Tx) -> LoadJob | NoLoadNeeded:
             await lock_model(tx, model)
             jobs = await read_jobs(tx, "WHERE model = $1", model)
             for job in jobs:
@@ -62,13 +62,13 @@ class LoadJobStore:
             rows = await read_replicas(tx, "WHERE model = $1", model)
             plan = plan_on_demand(revision, rows, scheduling, await read_cluster(tx)) if rows else OnDemandPlan()
             if plan.wait:
-                return LoadPatience(plan.wait)
+                return NoLoadNeeded(plan.wait)
             add = Add(why=cause, replaces=plan.replaces)
             return await put_job(tx, model, revision, add, {job.ordinal: job for job in jobs}, ids)
 
         return await self._database.write(body)
 
-    async def ask_more(
+    async def request_loads(
         self,
         model: str,
         revision: str,
@@ -131,7 +131,7 @@ class LoadJobStore:
 
         await self._database.write(body)
 
-    async def is_there(self, identity: str) -> bool:
+    async def exists(self, identity: str) -> bool:
         """Whether the job exists, even if it failed or another frontend holds it."""
 
         async def body(tx: Tx) -> bool:
@@ -139,7 +139,7 @@ class LoadJobStore:
 
         return await self._database.read(body)
 
-    async def forgive(self, model: str, *, node_id: str | None = None) -> None:
+    async def retry_now(self, model: str, *, node_id: str | None = None) -> None:
         """A person wants the load retried now, on one node or on any: clear its failures."""
 
         async def body(tx: Tx) -> None:
@@ -150,7 +150,7 @@ class LoadJobStore:
 
         await self._database.write(body)
 
-    async def try_anew(self, job: LoadJob, *, node_id: str) -> None:
+    async def retry_failed(self, job: LoadJob, *, node_id: str) -> None:
         """Retry a failed load at once, because its failure was of another backend version than the node has now.
 
         A job for which a replica was stopped first is itself retried; another one is deleted."""
@@ -190,7 +190,9 @@ class LoadJobStore:
 
         return await self._database.write(body)
 
-    async def forget(self, model: str, jobs: Sequence[str], *, seen_at: int, lease: Lease | None = None) -> None:
+    async def delete_obsolete(
+        self, model: str, jobs: Sequence[str], *, seen_at: int, lease: Lease | None = None
+    ) -> None:
         """Delete loads that are no longer needed. One that was placed, or lost its replica, after `seen_at` stays: the
         decision was made on an outdated view."""
 

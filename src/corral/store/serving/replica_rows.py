@@ -63,7 +63,7 @@ async def set_states(tx: Tx, ids: Iterable[str], state: ReplicaState, reason: st
     )
 
 
-def room_of(
+def capacity_of_node(
     node: Node,
     replicas: Iterable[Replica],
     *,

@@ -24,11 +24,11 @@ from corral.store.serving.load_backoff import wake_loads
 from corral.store.serving.models import StoredModel, read_served_models
 from corral.store.serving.replica_rows import (
     InFlight,
+    capacity_of_node,
     lock_replicas,
     read_groups,
     read_pinned,
     read_replicas,
-    room_of,
     set_states,
 )
 from corral.store.serving.revoked_processes import read_shares, record_revoked
@@ -47,11 +47,11 @@ async def read_cluster(tx: Tx) -> ClusterSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingReplica:
+class ReplicaStatus:
     """A replica, and its availability if it is ready."""
 
     row: Replica
-    stands: AvailabilityVerdict | None
+    verdict: AvailabilityVerdict | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class FleetView:
         return {node.id: node for node in self.nodes}
 
     @cached_property
-    def away_nodes(self) -> frozenset[str]:
+    def offline_nodes(self) -> frozenset[str]:
         """Ids of nodes that are unhealthy or offline."""
         statuses = (NodeStatus.UNHEALTHY, NodeStatus.OFFLINE)
         return frozenset(node.id for node in self.nodes if node.status in statuses)
@@ -106,7 +106,7 @@ class FleetView:
         for replica in self.replicas:
             by_node.setdefault(replica.node_id, []).append(replica)
         return tuple(
-            room_of(
+            capacity_of_node(
                 node,
                 by_node.get(node.id, ()),
                 now_ms=self.now_ms,
@@ -188,19 +188,19 @@ class ReplicaStore:
 
         return await self._database.read(body)
 
-    async def read_standing(self) -> list[StandingReplica]:
+    async def read_statuses(self) -> list[ReplicaStatus]:
         """All replicas, sorted by model and node."""
 
-        async def body(tx: Tx) -> list[StandingReplica]:
+        async def body(tx: Tx) -> list[ReplicaStatus]:
             cluster = await read_cluster(tx)
             return [
-                StandingReplica(row, cluster.judge(row) if row.state is ReplicaState.READY else None)
+                ReplicaStatus(row, cluster.judge(row) if row.state is ReplicaState.READY else None)
                 for row in await read_replicas(tx)
             ]
 
         return await self._database.read(body)
 
-    async def read_unlearned(self) -> list[str]:
+    async def read_nodes_to_refresh(self) -> list[str]:
         """Nodes on which the process of a ready replica, or its worker, has restarted."""
 
         async def body(tx: Tx) -> list[str]:
@@ -353,9 +353,9 @@ class ReplicaStore:
 
 
 def _route(
-    model: StoredModel, replicas: list[Replica], cluster: ClusterSnapshot, wanted: Scheduling | None
+    model: StoredModel, replicas: list[Replica], cluster: ClusterSnapshot, scheduling: Scheduling | None
 ) -> ModelRoute:
-    selector = wanted.selector if wanted is not None else {}
+    selector = scheduling.selector if scheduling is not None else {}
     return ModelRoute(
         model=model.name,
         aliases=model.aliases,
@@ -374,18 +374,20 @@ def _route(
                 capacity=replica.capacity,
                 revision=replica.revision,
             )
-            for replica in pick_routed(replicas, selector, cluster, desired=wanted.kept if wanted is not None else 1)
+            for replica in pick_routed(
+                replicas, selector, cluster, desired=scheduling.kept if scheduling is not None else 1
+            )
         ),
-        policy=_policy(wanted),
+        policy=_policy(scheduling),
     )
 
 
-def _policy(wanted: Scheduling | None) -> RoutePolicy:
-    if wanted is None:
+def _policy(scheduling: Scheduling | None) -> RoutePolicy:
+    if scheduling is None:
         return RoutePolicy()
     defaults = RoutePolicy()
     return RoutePolicy(
-        prefix_affinity=wanted.route_policy == "prefix_cache",
-        balance_abs_threshold=wanted.balance_abs_threshold or defaults.balance_abs_threshold,
-        balance_rel_threshold=wanted.balance_rel_threshold or defaults.balance_rel_threshold,
+        prefix_affinity=scheduling.route_policy == "prefix_cache",
+        balance_abs_threshold=scheduling.balance_abs_threshold or defaults.balance_abs_threshold,
+        balance_rel_threshold=scheduling.balance_rel_threshold or defaults.balance_rel_threshold,
     )

@@ -23,13 +23,13 @@ async def record_revoked(tx: Tx, rows: Iterable[Replica]) -> None:
 
 async def read_shares(tx: Tx) -> dict[str, NodeShare]:
     """By node: the processes it should run, and those that were revoked."""
-    wanted: dict[str, set[str]] = {}
+    desired: dict[str, set[str]] = {}
     for row in await tx.fetch("SELECT node_id, process_key FROM replicas WHERE process_key <> ''"):
-        wanted.setdefault(row["node_id"], set()).add(row["process_key"])
+        desired.setdefault(row["node_id"], set()).add(row["process_key"])
     lost: dict[str, dict[str, int]] = {}
     for row in await tx.fetch("SELECT node_id, process_key, generation FROM revoked_processes"):
         lost.setdefault(row["node_id"], {})[row["process_key"]] = row["generation"]
     return {
-        node: NodeShare(desired=frozenset(wanted.get(node, ())), revoked=lost.get(node, {}))
-        for node in wanted.keys() | lost.keys()
+        node: NodeShare(desired=frozenset(desired.get(node, ())), revoked=lost.get(node, {}))
+        for node in desired.keys() | lost.keys()
     }

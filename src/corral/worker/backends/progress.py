@@ -105,7 +105,7 @@ async def publish_progress(topic: ProgressTopic, publish: Publish) -> AsyncItera
     except CorralError as problem:
         error = str(problem)
         raise
-    except BaseException as problem:
+    except BaseException as problem:  # cancelled or a bug: the last message names it
         error = type(problem).__name__
         raise
     finally:

@@ -105,7 +105,7 @@ async def cancel(context: CommandContext, message: BusMessage) -> bytes:
     cancelled = context.backends.cancel(op_id=request.op_id, backend=request.backend, keep=request.keep)
     if request.op_id:
         cancelled += context.models.jobs.cancel(op_id=request.op_id, keep=request.keep)
-    return encode(CancelReply(cancelled=cancelled, going_on=context.backends.count_changes(request.op_id)))
+    return encode(CancelReply(cancelled=cancelled, in_progress=context.backends.count_changes(request.op_id)))
 
 
 def cancel_failed(error: CorralError) -> bytes:

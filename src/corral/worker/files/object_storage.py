@@ -54,7 +54,7 @@ class SharedStorage:
                 await asyncio.to_thread(_write_all, file, waiting)
                 await asyncio.to_thread(os.fsync, file.fileno())
             await asyncio.to_thread(self._place, part, key, mark)
-        except BaseException:
+        except BaseException:  # cancelled or failed: no part stays
             await asyncio.to_thread(self.cache.remove, part)
             raise
 

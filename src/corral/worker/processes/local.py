@@ -108,7 +108,7 @@ class LocalProcesses:
             directory.write(record)
             shim_spec = self._encode_spec(record, directory, group)
             _start_shim(directory, record.marker, shim_spec, self._settings.environment)
-        except BaseException:
+        except BaseException:  # what was prepared for a process that does not start is removed
             self._abandon(directory, group)
             raise
         return self._handle(directory, record, directory.read_started(), group)

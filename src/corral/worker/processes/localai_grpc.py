@@ -27,7 +27,7 @@ class GrpcProbe:
     token: str | None
     """The token shared by all processes of the fleet; None if each process has its own."""
 
-    async def ask(self, target: ProbeTarget) -> ProbeAnswer:
+    async def check(self, target: ProbeTarget) -> ProbeAnswer:
         import grpc
 
         token = target.token if self.token is None else self.token

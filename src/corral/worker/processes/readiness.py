@@ -31,13 +31,13 @@ class ProbeAnswer:
 class Probe(Protocol):
     """Does not raise for failures of the other side, and returns within a few seconds."""
 
-    async def ask(self, target: ProbeTarget) -> ProbeAnswer: ...
+    async def check(self, target: ProbeTarget) -> ProbeAnswer: ...
 
 
 class ListeningProbe:
     """Ready when the port accepts a connection. For backends without a health endpoint."""
 
-    async def ask(self, target: ProbeTarget) -> ProbeAnswer:
+    async def check(self, target: ProbeTarget) -> ProbeAnswer:
         try:
             async with asyncio.timeout(_ANSWER_WITHIN_S):
                 _, writer = await asyncio.open_connection(target.host, target.port)
@@ -53,7 +53,7 @@ class ListeningProbe:
 class HttpProbe:
     readiness: ProcessReadiness
 
-    async def ask(self, target: ProbeTarget) -> ProbeAnswer:
+    async def check(self, target: ProbeTarget) -> ProbeAnswer:
         try:
             async with asyncio.timeout(_ANSWER_WITHIN_S):
                 status = await _get_status(target, self.readiness.path, target.token)
@@ -133,7 +133,7 @@ async def await_ready(process: Process, probe: Probe, readiness: ProcessReadines
             case Listener.NOBODY:
                 detail = f"nothing listens on port {record.port}"
             case listener:
-                answer = await probe.ask(target)
+                answer = await probe.check(target)
                 if answer.ready and (listener is Listener.OURS or answer.proves_token):
                     return BecameReady()
                 detail = answer.detail or f"cannot determine which program listens on port {record.port}"

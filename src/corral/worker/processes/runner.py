@@ -165,7 +165,7 @@ class ProcessRunner:
             process = await context.processes.launch(
                 self.spec, port=port, restarts=self._restarts, crashes_s=self._crashes_s
             )
-        except BaseException as problem:
+        except BaseException as problem:  # also when cancelled, the port is free again
             if port is not None:
                 context.ports.release(port, self.key)
             if isinstance(problem, Unavailable) and self._was_ready:
@@ -217,7 +217,7 @@ class ProcessRunner:
             return False
         self._restarts += 1
         self._become(BackingOff(delay_s=plan.delay_s, attempt=plan.attempt, last=ended))
-        request = await first_of(self._stop_requested(), asyncio.sleep(plan.delay_s))
+        request = await first_of(self._stop_requested(), asyncio.sleep(plan.delay_s))  # the back-off
         if request is not None:
             await self._stop(process, request)
             return False
@@ -313,5 +313,5 @@ class ProcessRunner:
             self._log.exception("process.listener_failed")
 
     def _notify(self) -> None:
-        news, self._changed = self._changed, asyncio.Event()
-        news.set()
+        before, self._changed = self._changed, asyncio.Event()
+        before.set()

@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.artifacts.sources.peer import BLOB_PATH
-from corral.system.http_clients import note_known
+from corral.system.http_clients import mark_authenticated
 
 PUBLIC = frozenset(("/healthz", "/readyz"))
 
@@ -29,7 +29,7 @@ class RequireToken:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or self._may(scope):
             if scope.get("path") not in PUBLIC:
-                note_known(scope)
+                mark_authenticated(scope)
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()

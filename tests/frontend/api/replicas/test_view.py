@@ -19,7 +19,7 @@ from corral.frontend.api.replicas.view import (
 from corral.frontend.api.times import time_of
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.http.json_response import omit_defaults
-from corral.store.serving.replicas import StandingReplica
+from corral.store.serving.replicas import ReplicaStatus
 
 ROW = Replica(id="r", node_id="n", model="tiny", slot=0, revision="", state=ReplicaState.READY, created_at=1)
 
@@ -42,14 +42,14 @@ async def test_the_state_of_a_replica_follows_its_row_and_its_availability(
     row: ReplicaState, availability: Availability | None, state: str, localai: str
 ) -> None:
     replica = Replica(id="r", node_id="n", model="tiny", slot=0, revision="", state=row)
-    found = StandingReplica(replica, AvailabilityVerdict(availability) if availability is not None else None)
+    found = ReplicaStatus(replica, AvailabilityVerdict(availability) if availability is not None else None)
     assert state_of(found) is ReplicaViewState(state)
     assert view_replica(found, InFlight("f", run="1")).state is LocalAiReplicaState(localai)
 
 
 async def test_a_replica_shows_only_what_is_known_of_it() -> None:
     in_flight = InFlight("f", run="1")
-    shown = omit_defaults(view_replica(StandingReplica(ROW, None), in_flight))
+    shown = omit_defaults(view_replica(ReplicaStatus(ROW, None), in_flight))
     assert isinstance(shown, dict)
     assert shown["last_used"] is None
     assert shown["created_at"] == time_of(1)

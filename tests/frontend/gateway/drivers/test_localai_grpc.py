@@ -220,7 +220,7 @@ async def test_reasoning_is_kept_apart(rig: Rig) -> None:
     assert [delta["reasoning_content"] for delta in deltas if "reasoning_content" in delta] == ["hmm, ", "yes"]
 
 
-async def test_logprobs_are_there_when_they_were_asked_for(rig: Rig) -> None:
+async def test_logprobs_are_there_when_they_were_requested(rig: Rig) -> None:
     choice = (await rig.chat(logprobs=True, top_logprobs=2))["choices"][0]
     assert choice["logprobs"]["content"][0]["token"] == "x"
     assert "logprobs" not in (await rig.chat())["choices"][0]

@@ -103,12 +103,12 @@ class FleetListing:
             return self._computed
 
     async def _compute(self) -> _Computed:
-        picture = await self._policies.read_picture()
-        offers = await self._upgrades.read_offers(picture.states)
+        snapshot = await self._policies.read_snapshot()
+        offers = await self._upgrades.read_offers(snapshot.states)
 
         def compute() -> tuple[dict[str, bytes], dict[str, list[PolicyException]]]:
-            fleet = view_fleet(picture.states, picture.find_drift(), offers)
-            exceptions = find_exceptions(picture.states, picture.policies, picture.previews)
+            fleet = view_fleet(snapshot.states, snapshot.find_drift(), offers)
+            exceptions = find_exceptions(snapshot.states, snapshot.policies, snapshot.previews)
             return {backend.name: msgspec.json.encode(backend) for backend in fleet}, exceptions
 
         # Thousands of rows: in a thread, so that requests do not wait for it.

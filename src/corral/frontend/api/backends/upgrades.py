@@ -46,7 +46,7 @@ def upgrade_routes(fleet: Fleet, checks: UpgradeCheck) -> APIRouter:
     async def check_upgrades(wait: bool = False) -> Message:
         """Refreshes galleries and registries in the background. With `wait` it answers when they are refreshed, or
         after 15 seconds."""
-        if await checks.ask(wait_s=WAIT_S if wait else 0.0):
+        if await checks.check_now(wait_s=WAIT_S if wait else 0.0):
             return Message(message="galleries and registries were refreshed")
         return Message(message="galleries and registries are being refreshed")
 

@@ -68,11 +68,11 @@ def load_routes(stores: Stores, loads: LoadCoordinator, notify_routes: Callable[
             detail = {"node": node.id} if node is not None else {}
             await stores.events.append(actor=actor, action="model.load_requested", subject=model.name, detail=detail)
         if request.retry:
-            await stores.load_jobs.forgive(model.name, node_id=node.id if node is not None else None)
+            await stores.load_jobs.retry_now(model.name, node_id=node.id if node is not None else None)
         if node is not None:
-            settled = await loads.ask_on(model.name, node, within_s=request.wait_s)
+            settled = await loads.load_on(model.name, node, within_s=request.wait_s)
         else:
-            settled = await loads.ask(model.name, within_s=request.wait_s, cause="an administrator")
+            settled = await loads.load(model.name, within_s=request.wait_s, cause="an administrator")
         if settled.progress is not None:
             return SparseJson(LoadAnswer(message="loading", loading=view_load(settled.progress)), status_code=202)
         if settled.cause is not None:

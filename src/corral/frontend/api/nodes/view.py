@@ -191,7 +191,7 @@ def _reason(node: Node) -> str:
 def _claim(claim: NameClaim) -> ClaimView:
     return ClaimView(
         id=claim.id,
-        address=claim.told_from,
+        address=claim.source_address,
         http_address=claim.http_address,
         localai=claim.key_hash is None,
         made_at=time_of(claim.made_at),

@@ -26,19 +26,19 @@ def replica_routes(stores: Stores, in_flight: InFlight, notify_routes: Callable[
     async def list_loaded() -> Response:
         """Lists the replicas that serve now, on healthy nodes."""
         routed = {replica.id for route in (await stores.replicas.read_routes()).routes for replica in route.replicas}
-        found = [replica for replica in await stores.replicas.read_standing() if replica.row.id in routed]
+        found = [replica for replica in await stores.replicas.read_statuses() if replica.row.id in routed]
         return SparseJson(view_replicas(found, in_flight))
 
     @router.get("/api/replicas", response_model=list[ReplicaObject])
     async def list_replicas() -> Response:
         """Lists all replicas."""
-        return SparseJson(view_replicas(await stores.replicas.read_standing(), in_flight))
+        return SparseJson(view_replicas(await stores.replicas.read_statuses(), in_flight))
 
     @router.get("/api/replicas/summary", response_model=dict[str, ModelSummary])
     async def summarise_replicas() -> Response:
         """Shows, by model, its replicas and their nodes, the desired number, and what its loads wait for."""
         nodes: dict[str, Node] = {node.id: node for node in await stores.nodes.read_all()}
-        found, jobs = await stores.replicas.read_standing(), await stores.load_jobs.read_all()
+        found, jobs = await stores.replicas.read_statuses(), await stores.load_jobs.read_all()
         desired = {record.scheduling.model: record.scheduling for record in await stores.scheduling.read_all()}
         models = {replica.row.model for replica in found} | {job.model for job in jobs} | set(desired)
         return SparseJson(
@@ -57,7 +57,7 @@ def replica_routes(stores: Stores, in_flight: InFlight, notify_routes: Callable[
     async def list_on_node(node_id: str) -> Response:
         """Lists the replicas of a node."""
         node = await stores.nodes.read_one(node_id)
-        found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node.id]
+        found = [replica for replica in await stores.replicas.read_statuses() if replica.row.node_id == node.id]
         return SparseJson(view_replicas(found, in_flight))
 
     @router.post("/api/nodes/{node_id}/models/unload")

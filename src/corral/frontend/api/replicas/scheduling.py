@@ -12,7 +12,7 @@ from pydantic import BaseModel, StrictBool, StrictStr
 
 from corral.controller.loads.coordinator import LoadCoordinator
 from corral.core.errors import CorralError
-from corral.core.nodes.targets import pick_serving, why_nowhere
+from corral.core.nodes.targets import describe_no_match, pick_serving
 from corral.core.replicas.scaling import Scheduling, check_prefix_match
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.times import time_of
@@ -109,7 +109,7 @@ async def _with_fit(
     """Adds how many of the desired replicas fit now, and why the others do not; nothing when that is unknown."""
     if desired.spread_all:
         count = len(pick_serving(await stores.nodes.read_all(), desired.selector))
-        reason = None if count else why_nowhere(desired.selector)
+        reason = None if count else describe_no_match(desired.selector)
         return replace(view, possible_replicas=count, possible_reason=reason)
     if not desired.min_replicas:
         return view

@@ -18,7 +18,7 @@ from corral.frontend.api.times import time_of
 from corral.frontend.gateway.in_flight import InFlight
 from corral.store.serving.decisions import RecordedDecision
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.replicas import StandingReplica
+from corral.store.serving.replicas import ReplicaStatus
 
 
 class ReplicaViewState(StrEnum):
@@ -175,17 +175,17 @@ class NodeVerdict:
     score: dict[str, int] | None
 
 
-def state_of(replica: StandingReplica) -> ReplicaViewState:
-    if replica.stands is not None:
-        return _AVAILABILITY_STATES[replica.stands.availability]
+def state_of(replica: ReplicaStatus) -> ReplicaViewState:
+    if replica.verdict is not None:
+        return _AVAILABILITY_STATES[replica.verdict.availability]
     return ReplicaViewState(replica.row.state.value)
 
 
-def reason_of(replica: StandingReplica) -> str:
-    return replica.row.reason or (replica.stands.why if replica.stands is not None else "")
+def reason_of(replica: ReplicaStatus) -> str:
+    return replica.row.reason or (replica.verdict.why if replica.verdict is not None else "")
 
 
-def view_replica(found: StandingReplica, in_flight: InFlight, *, node: str | None = None) -> ReplicaObject:
+def view_replica(found: ReplicaStatus, in_flight: InFlight, *, node: str | None = None) -> ReplicaObject:
     replica, state = found.row, state_of(found)
     return ReplicaObject(
         id=replica.id,
@@ -214,7 +214,7 @@ def view_replica(found: StandingReplica, in_flight: InFlight, *, node: str | Non
     )
 
 
-def view_replicas(found: Iterable[StandingReplica], in_flight: InFlight) -> list[ReplicaObject]:
+def view_replicas(found: Iterable[ReplicaStatus], in_flight: InFlight) -> list[ReplicaObject]:
     return [view_replica(replica, in_flight) for replica in found]
 
 
@@ -236,7 +236,7 @@ def view_load(progress: LoadProgress, *, next_attempt_at: datetime | None = None
 
 
 def summarise(
-    found: Sequence[StandingReplica], jobs: Sequence[LoadJob], desired: Scheduling | None, nodes: Mapping[str, Node]
+    found: Sequence[ReplicaStatus], jobs: Sequence[LoadJob], desired: Scheduling | None, nodes: Mapping[str, Node]
 ) -> ModelSummary:
     """One model's replicas, loads and desired replicas."""
     states = [state_of(replica) for replica in found]

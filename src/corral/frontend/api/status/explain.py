@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from corral.bus.request_trace import TracedRequest
 from corral.core.errors import NotFound
 from corral.core.nodes.node import Node, NodeStatus
-from corral.core.nodes.targets import pick_serving, why_nowhere
+from corral.core.nodes.targets import describe_no_match, pick_serving
 from corral.core.replicas.load_backoff import LoadBackoff
 from corral.frontend.api.replicas.view import (
     DecisionView,
@@ -170,7 +170,7 @@ async def _explain_model(stores: Stores, in_flight: InFlight, name: str) -> Mode
         revision=model.revision,
         replicas=[
             view_replica(one, in_flight, node=names.get(one.row.node_id, one.row.node_id))
-            for one in await stores.replicas.read_standing()
+            for one in await stores.replicas.read_statuses()
             if one.row.model == model.name
         ],
         loads=[_view_job(job) for job in await stores.load_jobs.read_of_model(model.name)],
@@ -185,7 +185,7 @@ async def _explain_model(stores: Stores, in_flight: InFlight, name: str) -> Mode
 def _unsatisfiable(record: SchedulingRecord, nodes: Sequence[Node]) -> str:
     desired = record.scheduling
     if desired.spread_all and not pick_serving(nodes, desired.selector):
-        return why_nowhere(desired.selector)
+        return describe_no_match(desired.selector)
     return record.state.unsatisfiable_reason
 
 
@@ -205,7 +205,7 @@ def _view_backoff(node: str, backoff: LoadBackoff) -> LoadBackoffView:
 
 async def _explain_node(stores: Stores, in_flight: InFlight, id_or_name: str) -> NodeExplanation:
     node = await stores.nodes.read_one(id_or_name)
-    found = [replica for replica in await stores.replicas.read_standing() if replica.row.node_id == node.id]
+    found = [replica for replica in await stores.replicas.read_statuses() if replica.row.node_id == node.id]
     decisions = [view_decision(decision) for decision in await stores.decisions.read(limit=50)]
     return NodeExplanation(
         node=node.name,

@@ -47,14 +47,14 @@ class BackendCall:
     draw: Callable[[], float]
     make_id: Callable[[], str]
 
-    async def ask(self, method: str, request: Schema, values: Mapping[str, Any], reply: Schema) -> dict[str, Any]:
+    async def unary(self, method: str, request: Schema, values: Mapping[str, Any], reply: Schema) -> dict[str, Any]:
         data = await self.channel.unary(method, _encoded(request, values), within_s=ANSWER_WITHIN_S)
         return _decoded(method, reply, data)
 
     async def media_mark(self) -> str:
         """The placeholder for an image, video or audio in a prompt. Most backends use the default."""
         try:
-            metadata = await self.ask(
+            metadata = await self.unary(
                 "ModelMetadata", MODEL_OPTIONS, {"Model": self.config.model}, MODEL_METADATA_RESPONSE
             )
         except BackendCannot:

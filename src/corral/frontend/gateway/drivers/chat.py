@@ -69,7 +69,7 @@ def _head(call: BackendCall, request: Sampling, prefix: str, kind: str) -> dict[
 
 async def _one_chat(call: BackendCall, request: ChatRequest, options: dict[str, Any]) -> tuple[dict[str, Any], Tokens]:
     reader = ReplyReader()
-    delta = reader.read(await call.ask("Predict", PREDICT_OPTIONS, options, REPLY), last=True)
+    delta = reader.read(await call.unary("Predict", PREDICT_OPTIONS, options, REPLY), last=True)
     calls = merge_calls(delta.tool_calls)
     content = finetune(call.config, delta.content)
     if not calls and _may_hide_calls(request, options):
@@ -173,7 +173,7 @@ async def complete(call: BackendCall) -> None:
         for _ in range(_count(request)):
             reader = ReplyReader()
             fields = {**options, "Prompt": completion_prompt(call.config, prompt)}
-            delta = reader.read(await call.ask("Predict", PREDICT_OPTIONS, fields, REPLY), last=True)
+            delta = reader.read(await call.unary("Predict", PREDICT_OPTIONS, fields, REPLY), last=True)
             text = finetune(call.config, delta.content)
             reason = finish_reason(called=False, tokens=reader.tokens, max_tokens=options.get("Tokens", 0))
             text = prompt + text if request.echo else text

@@ -23,7 +23,7 @@ async def embed(call: BackendCall) -> None:
     prompt_tokens = 0
     for index, fields in enumerate(inputs):
         fields = {**fields, "ModelIdentity": call.config.model}
-        result = await call.ask("Embedding", PREDICT_OPTIONS, fields, EMBEDDING_RESULT)
+        result = await call.unary("Embedding", PREDICT_OPTIONS, fields, EMBEDDING_RESULT)
         vector = _vector(result, request.dimensions)
         prompt_tokens += result.get("prompt_tokens", 0)
         shown = vector if request.encoding_format == "float" else _base64(vector)
@@ -86,7 +86,7 @@ async def rerank(call: BackendCall) -> None:
         "top_n": request.top_n or len(texts),
         "ModelIdentity": call.config.model,
     }
-    reply = await call.ask("Rerank", RERANK_REQUEST, fields, RERANK_RESULT)
+    reply = await call.unary("Rerank", RERANK_REQUEST, fields, RERANK_RESULT)
     results = [_ranked(item, texts, with_text=request.return_documents) for item in reply.get("results") or []]
     used = reply.get("usage") or {}
     prompt = used.get("prompt_tokens", 0)

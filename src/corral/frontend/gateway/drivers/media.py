@@ -57,7 +57,7 @@ async def _transcribe_file(call: BackendCall, form: Form, path: str, requested_f
     if form.text("stream") == "true":
         await _stream_transcript(call, {**fields, "stream": True})
         return
-    result = await call.ask("AudioTranscription", TRANSCRIPT_REQUEST, fields, TRANSCRIPT_RESULT)
+    result = await call.unary("AudioTranscription", TRANSCRIPT_REQUEST, fields, TRANSCRIPT_RESULT)
     call.send.count_tokens(prompt=0, completion=sum(len(item.get("tokens", [])) for item in _segments(result)))
     if requested_format == "verbose_json":
         task = "translate" if fields["translate"] else "transcribe"
@@ -176,7 +176,7 @@ async def synthesize_speech(call: BackendCall) -> None:
         await _stream_speech(call, fields)
         return
     async with call.output_file(suffix=".wav") as path:
-        _check_result("TTS", await call.ask("TTS", TTS_REQUEST, {**fields, "dst": path}, RESULT))
+        _check_result("TTS", await call.unary("TTS", TTS_REQUEST, {**fields, "dst": path}, RESULT))
         audio = await call.need_files().fetch(call.replica.node_id, path)
     if not audio:
         raise BackendFailed("the backend wrote no audio")
@@ -237,7 +237,7 @@ async def generate_images(call: BackendCall) -> None:
 
 async def _generate_image(call: BackendCall, fields: dict[str, Any]) -> bytes:
     async with call.output_file(suffix=".png") as path:
-        result = await call.ask("GenerateImage", GENERATE_IMAGE_REQUEST, {**fields, "dst": path}, RESULT)
+        result = await call.unary("GenerateImage", GENERATE_IMAGE_REQUEST, {**fields, "dst": path}, RESULT)
         _check_result("GenerateImage", result)
         image = await call.need_files().fetch(call.replica.node_id, path)
     if not image:

@@ -16,7 +16,7 @@ IDLE_MAX_S = 4.0
 SWEEP_EVERY_S = 1.0
 # Some replicas announce that they keep a connection after a stream, and close it all the same. Until it is known what a
 # replica does, its connection is not used again for this long.
-REST_S = 0.25
+HOLD_BACK_S = 0.25
 # A killed process may accept connections until the kernel has closed its sockets.
 KEPT_S = 0.5
 
@@ -81,7 +81,7 @@ class HttpLink:
         self._connect = connect
         self._on_done = on_done
         self._idle: list[ReplicaConnection] = []
-        self._resting: list[ReplicaConnection] = []
+        self._held_back: list[ReplicaConnection] = []
         """Connections whose stream has ended, while it is unknown whether the replica keeps them."""
         self.keeps_after_streams: bool | None = None
         self._open: set[ReplicaConnection] = set()
@@ -143,14 +143,14 @@ class HttpLink:
             return
         connection.idle_since_s = self._now_s()
         if after_stream and self.keeps_after_streams is None:
-            self._resting.append(connection)
-            self._loop.call_later(REST_S, self._wake, connection)
+            self._held_back.append(connection)
+            self._loop.call_later(HOLD_BACK_S, self._make_idle, connection)
         else:
             self._idle.append(connection)
 
-    def _wake(self, connection: "ReplicaConnection") -> None:
-        if connection in self._resting and not self._closed:
-            self._resting.remove(connection)
+    def _make_idle(self, connection: "ReplicaConnection") -> None:
+        if connection in self._held_back and not self._closed:
+            self._held_back.remove(connection)
             self._idle.append(connection)
             if self.keeps_after_streams is None:
                 self.keeps_after_streams = True
@@ -160,8 +160,8 @@ class HttpLink:
 
     def lost(self, connection: "ReplicaConnection") -> None:
         self._open.discard(connection)
-        if connection in self._resting:
-            self._resting.remove(connection)
+        if connection in self._held_back:
+            self._held_back.remove(connection)
             if not self._closed:
                 self.closes_after_streams()
         if connection in self._idle:
@@ -175,7 +175,7 @@ class HttpLink:
     def close(self) -> None:
         self._closed = True
         self.close_idle(before_s=float("inf"))
-        for connection in self._resting:
+        for connection in self._held_back:
             connection.close()
         self._maybe_done()
 

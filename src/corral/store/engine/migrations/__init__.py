@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from corral.core.errors import InvalidSetting
-from corral.store.engine.database import Database, Tx
+from corral.store.engine.database import AfterMigration, Database, Tx
 
 _SERIAL_KEY = {
     "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -57,6 +57,14 @@ def read_migrations(dialect: str) -> list[Migration]:
             statements = tuple(part.strip() for part in text.split(";\n") if part.strip())
             found.append(Migration(int(match[1]), match[2], statements))
     return sorted(found, key=lambda migration: migration.version)
+
+
+async def migrate_schema(tx: Tx, database: Database, then: AfterMigration | None) -> list[str]:
+    """Apply the missing migrations and then `then`, in one transaction. Return the names of those applied."""
+    applied = await apply_migrations(tx, database, read_migrations(database.dialect))
+    if then is not None:
+        await then(tx)
+    return [migration.name for migration in applied]
 
 
 async def apply_migrations(tx: Tx, database: Database, migrations: Iterable[Migration]) -> list[Migration]:

@@ -1,4 +1,4 @@
-"""The trial start of a new version on a real worker: what speaks against the version, and what does not."""
+"""The smoke test of a new version on a real worker: what counts against the version, and what does not."""
 
 import asyncio
 from pathlib import Path
@@ -30,29 +30,29 @@ async def install(frontend: Commander, source: Path) -> list[ReplicaChange]:
 
 async def try_start(frontend: Commander, changes: list[ReplicaChange]) -> None:
     digest = changes[0].digest
-    await SmokeTest(frontend.bus).switch(NodeId(NODE), changes, backend="demo", digest=digest, operation_id="o")
+    await SmokeTest(frontend.bus).roll_out(NodeId(NODE), changes, backend="demo", digest=digest, operation_id="o")
 
 
-async def test_a_trial_that_another_frontend_stops_says_nothing_of_the_version(
+async def test_a_smoke_test_that_another_frontend_stops_proves_nothing_against_the_version(
     worker: SingleWorker, tmp_path: Path
 ) -> None:
     """Two frontends try one version for one order where the first lost its claim and has not heard of that."""
     source = write_localai_backend(tmp_path / "source")
     (source / "run.sh").write_text("#!/bin/sh\nsleep 600\n")
     async with worker.frontend() as frontend:
-        trial = asyncio.ensure_future(try_start(frontend, await install(frontend, source)))
+        running = asyncio.ensure_future(try_start(frontend, await install(frontend, source)))
 
         async def is_starting() -> bool:
             return bool((await frontend.ask("corral.report.now"))["processes"])
 
         await wait_until_async(is_starting, what="the new version is being started")
-        stopped = await frontend.ask("model.stop", process_key="trial-o#0", model_name="trial-o")
+        stopped = await frontend.ask("model.stop", process_key="smoke-test-o#0", model_name="smoke-test-o")
         assert stopped["terminated"], stopped
         with pytest.raises(Unavailable, match="stopped while starting"):
-            await asyncio.wait_for(trial, 30)
+            await asyncio.wait_for(running, 30)
 
 
-async def test_a_version_that_does_not_start_fails_its_trial(worker: SingleWorker, tmp_path: Path) -> None:
+async def test_a_version_that_does_not_start_fails_its_smoke_test(worker: SingleWorker, tmp_path: Path) -> None:
     source = write_localai_backend(tmp_path / "source")
     (source / "run.sh").write_text("#!/bin/sh\necho the engine is on fire >&2\nexit 3\n")
     async with worker.frontend() as frontend:
