@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from artifact_support import Exchange, FakeRegistry, Image, fast_settings, files_layer, leftovers
 
 from corral.artifacts import Artifacts, ArtifactSettings, BackendRequest, CancelToken
 from corral.artifacts.disk.locks import held
@@ -18,6 +17,7 @@ from corral.core.backends.build import BuildRef
 from corral.core.backends.variants import index_by_name
 from corral.core.transfer import TransferProgress
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import Exchange, FakeRegistry, Image, fast_settings, files_layer, leftovers
 from harness.machine_speed import Yardstick, promised
 from harness.waiting import wait_until
 

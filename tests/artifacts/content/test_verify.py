@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from artifact_support import FakeRegistry, Image, files_layer, install, member, tar_of, tree_of
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.layers import LayerIndex
@@ -19,6 +18,7 @@ from corral.artifacts.install.repair import request_again, verify_backend
 from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.unpack.tree import Entry
 from corral.system import SystemClock
+from harness.artifacts import FakeRegistry, Image, files_layer, install, member, tar_of, tree_of
 
 
 def image() -> Image:

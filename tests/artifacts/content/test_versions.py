@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from artifact_support import FakeRegistry, Image, files_layer, install
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.versions import directory_name
@@ -20,6 +19,7 @@ from corral.artifacts.disk.locks import held
 from corral.artifacts.errors import BadReference, NotInstalled, SourceRejected, VersionInUse
 from corral.artifacts.install.gc import collect_garbage
 from corral.artifacts.install.installer import Installer
+from harness.artifacts import FakeRegistry, Image, files_layer, install
 
 RUN = b"#!/bin/sh\n"
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from artifact_support import FakeRegistry, Image, fast_settings, files_layer, install, leftovers
 
 from corral.artifacts.disk.space import SpaceReservations
 from corral.artifacts.errors import DiskFault, DiskFull
@@ -15,6 +14,7 @@ from corral.artifacts.install.installer import Installer
 from corral.artifacts.oci.image import OciPlatform
 from corral.artifacts.wiring import build_installer
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import FakeRegistry, Image, fast_settings, files_layer, install, leftovers
 
 RUN = b"#!/bin/sh\n"
 SIZE = 8 << 20

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from artifact_support import Exchange, FakeRegistry, Reply
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.manifest import StartRequest, plan_start
@@ -30,6 +29,7 @@ from corral.artifacts.signatures import check_policy, read_policy
 from corral.artifacts.yaml import load_yaml
 from corral.core.backends.variants import Chosen, index_by_name, is_meta, resolve_variant
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import Exchange, FakeRegistry, Reply
 
 SHARED = Path(os.environ.get("CORRAL_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
 REAL = SHARED / "localai-backend-index.yaml" if (SHARED / "localai-backend-index.yaml").exists() else None
@@ -273,7 +273,7 @@ def test_galleries_come_from_files_directories_and_ref_files(
 def test_a_gallery_comes_as_an_oci_artifact(registry: FakeRegistry, sources: GallerySources) -> None:
     import json
 
-    from artifact_support import MANIFEST, sha256
+    from harness.artifacts import MANIFEST, sha256
 
     empty = b"{}"
     manifest = json.dumps(

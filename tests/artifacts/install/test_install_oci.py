@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 import zstandard
-from artifact_support import FakeRegistry, Image, files_layer, install, leftovers, member, sha256, tar_of, tree_of
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import BadManifest, DigestMismatch, NoPlatformFits, NotInstalled
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.progress import Phase
 from corral.core.transfer import TransferProgress
+from harness.artifacts import FakeRegistry, Image, files_layer, install, leftovers, member, sha256, tar_of, tree_of
 
 RUN = b"#!/bin/sh\nexit 0\n"
 

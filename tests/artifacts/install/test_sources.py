@@ -18,7 +18,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from artifact_support import Exchange, FakeRegistry, Image, Reply, files_layer, install, leftovers, sha256, tree_of
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.manifest import Manifest
@@ -49,6 +48,7 @@ from corral.artifacts.requests import ModelFile
 from corral.artifacts.settings import HuggingFaceSettings, PypiSettings
 from corral.system import SystemClock, SystemIds
 from corral.system.s3 import S3Settings, sign
+from harness.artifacts import Exchange, FakeRegistry, Image, Reply, files_layer, install, leftovers, sha256, tree_of
 
 RUN = b"#!/bin/sh\n"
 

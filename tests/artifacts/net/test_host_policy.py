@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from artifact_support import FakeRegistry, Reply
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import BadReference, PolicyRefused, SourceUnavailable
@@ -21,6 +20,7 @@ from corral.artifacts.net.client import Outbound
 from corral.artifacts.net.host_policy import check_address, check_url, refusal_of
 from corral.artifacts.settings import NetworkPolicy, TransferLimits
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import FakeRegistry, Reply
 
 OPEN = NetworkPolicy()
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.worker.processes.conftest import READY, Bench, open_to_all, script, server, until
 
 from corral.core.errors import InvalidInput
 from corral.core.processes.process import (
@@ -34,6 +33,7 @@ from corral.core.processes.process import (
 )
 from corral.worker.processes.records import read_start_ticks
 from harness.machine_speed import promised
+from harness.supervisor_bench import READY, Bench, open_to_all, script, server, until
 
 KEY = ProcessKey("model#0")
 
