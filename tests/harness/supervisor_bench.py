@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from corral.core.processes.ports import PortPool
 from corral.core.processes.process import Fill, ProcessKey, ProcessReadiness, ProcessSpec, ProcessView
@@ -26,7 +27,7 @@ SERVER = Path(__file__).with_name("serving_child.py")
 READY = ProcessReadiness(kind="http", path="/health", refuses_wrong_token=True, within_s=20, quiet_within_s=10)
 
 
-def server(key: str = "model#0", *arguments: str, **changes: object) -> ProcessSpec:
+def server(key: str = "model#0", *arguments: str, **changes: Any) -> ProcessSpec:
     """A small HTTP server that wants its token; arguments make it misbehave."""
     spec = ProcessSpec(
         key=ProcessKey(key),
@@ -36,10 +37,10 @@ def server(key: str = "model#0", *arguments: str, **changes: object) -> ProcessS
         environment={"TOKEN": Fill("{token}")},
         readiness=READY,
     )
-    return replace(spec, **changes)  # type: ignore[arg-type]
+    return replace(spec, **changes)
 
 
-def script(key: str, text: str, **changes: object) -> ProcessSpec:
+def script(key: str, text: str, **changes: Any) -> ProcessSpec:
     return server(key, command=("sh", "-c", text), **changes)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -35,9 +36,9 @@ NODE = "node-1"
 Connect = Callable[..., "asyncio.Future[Bus]"]
 
 
-def report(sequence: int, *backends: str, epoch: int = 1, **fields: object) -> NodeReport:
+def report(sequence: int, *backends: str, epoch: int = 1, **fields: Any) -> NodeReport:
     listed = [ListedBackend(name=name, is_system=False, is_meta=False, digest=f"sha256:{name}") for name in backends]
-    return NodeReport(node=NODE, instance="i", epoch=epoch, sequence=sequence, backends=listed, processes=[], **fields)  # type: ignore[arg-type]
+    return NodeReport(node=NODE, instance="i", epoch=epoch, sequence=sequence, backends=listed, processes=[], **fields)
 
 
 class Heard:

@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 def gpu(vendor: GpuVendor, gib: int | None = 8, **fields: str) -> Gpu:
     size = None if gib is None else gib * GIB
-    return Gpu(vendor=vendor, memory_total_bytes=size, memory_free_bytes=size, **fields)  # type: ignore[arg-type]
+    return Gpu(vendor=vendor, memory_total_bytes=size, memory_free_bytes=size, **fields)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ ROW = Replica(
 FRESH = replace(ROW, ready_at=NOW - 1)
 
 
-def node(name: str = "n", **changes: object) -> Node:
+def node(name: str = "n", **changes: Any) -> Node:
     plain = Node(
         id=NodeId(name), name=name, node_type=NodeType.BACKEND, approved=True, drain_requested=False,
         worker_draining=False, presence=Presence.LIVE, presence_reason="", address="", http_address="", key_hash="k",
@@ -47,7 +48,7 @@ def node(name: str = "n", **changes: object) -> Node:
         worker_labels={}, operator_labels={}, facts=None, conflict_message=None, conflict_at=None, last_heartbeat=None,
         bus_answered=True, bus_failures=0, bus_no_responders=False, created_at=0, changed_at=0,
     )  # fmt: skip
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def table(*states: str, epoch: int = 3, pid: int | None = 7) -> ProcessTable:
@@ -193,8 +194,8 @@ def snapshot(*nodes: Node, reported: ProcessTable | None = None) -> ClusterSnaps
 _ids = count()
 
 
-def row(where: str, **changes: object) -> Replica:
-    return replace(ROW, id=f"r{next(_ids)}", node_id=where, **changes)  # type: ignore[arg-type]
+def row(where: str, **changes: Any) -> Replica:
+    return replace(ROW, id=f"r{next(_ids)}", node_id=where, **changes)
 
 
 def test_a_snapshot_judges_a_replica_by_its_own_node_and_report() -> None:

@@ -1,6 +1,7 @@
 """Rows against what nodes say: only positive evidence ends one."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ ROW = Replica(
 )
 
 
-def node(**changes: object) -> Node:
+def node(**changes: Any) -> Node:
     plain = Node(
         id=NodeId("n"), name="n", node_type=NodeType.BACKEND, approved=True, drain_requested=False,
         worker_draining=False,
@@ -34,7 +35,7 @@ def node(**changes: object) -> Node:
         operator_labels={}, facts=None, conflict_message=None, conflict_at=None, last_heartbeat=None, bus_answered=True,
         bus_failures=0, bus_no_responders=False, created_at=0, changed_at=0,
     )  # fmt: skip
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def table(*states: str, epoch: int = 3) -> ProcessTable:
