@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -242,8 +243,8 @@ def test_a_lost_or_revoked_local_key_is_made_anew_at_the_next_start(tmp_path: Pa
 
 
 def test_keys_of_ones_own_are_taken_and_variables_meant_for_other_roles_lead_no_part_astray(tmp_path: Path) -> None:
-    own = {"CORRAL_ADMIN_KEY": "corral-my-own", "CORRAL_REGISTRATION_TOKEN": "my-own-token"}
-    stray = {"CORRAL_STORE": "postgresql://127.0.0.1:1/x", "CORRAL_BUS": "nats://127.0.0.1:1"}
+    own: dict[str, Any] = {"CORRAL_ADMIN_KEY": "corral-my-own", "CORRAL_REGISTRATION_TOKEN": "my-own-token"}
+    stray: dict[str, Any] = {"CORRAL_STORE": "postgresql://127.0.0.1:1/x", "CORRAL_BUS": "nats://127.0.0.1:1"}
     running = Up(tmp_path, **own, **stray, CORRAL_TOKEN="stray", CORRAL_JOIN="http://127.0.0.1:1")
     try:
         admin = running.wait_ready()

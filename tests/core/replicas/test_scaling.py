@@ -362,7 +362,7 @@ OUTDATED = {"why_not": "its model was changed"}
 @pytest.mark.parametrize("spread", [pytest.param(False, id="with-a-minimum"), pytest.param(True, id="with-spread")])
 def test_a_pending_revision_is_loaded_beside_one_replica_that_serves_on(spread: bool) -> None:
     beside = ready("1", trial=True, **OUTDATED)
-    where = {"matching_nodes": ("n1", "n2")} if spread else {}
+    where: dict[str, Any] = {"matching_nodes": ("n1", "n2")} if spread else {}
     plan = plan_scaling(view(beside, ready("2"), spread=spread, low=0 if spread else 2, **where))
     [add] = plan.add
     assert (add.replaces, add.trial) == ("1", True)
