@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,15 +232,20 @@ def test_a_lost_or_revoked_local_key_is_made_anew_at_the_next_start(tmp_path: Pa
     assert admin.call("GET", "/api/nodes").status == 401
     running.program.stop()
     key_file = running.data / "keys" / "admin.key"
-    for starts, lose in ((2, lambda: None), (3, key_file.unlink)):
-        lose()
+    for starts, is_lost in ((2, False), (3, True)):
+        if is_lost:
+            key_file.unlink()
         again = Program("up", *running.flags, log=running.log)
         try:
-            wait_until(lambda starts=starts: running.output_count() == starts, what="it starts again", within_s=60)
+            wait_until(partial(_has_started, running, starts), what="it starts again", within_s=60)
             assert running.admin.call("GET", "/api/nodes").status == 200
             assert Admin(running.url, mine["key"]).call("GET", "/api/nodes").status == 200
         finally:
             again.stop()
+
+
+def _has_started(running: Up, times: int) -> bool:
+    return running.output_count() == times
 
 
 def test_keys_of_ones_own_are_taken_and_variables_meant_for_other_roles_lead_no_part_astray(tmp_path: Path) -> None:

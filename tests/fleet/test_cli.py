@@ -107,9 +107,9 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     assert "No upgrades, except versions that were rolled back." in held
     assert "`corral backends upgrade echo` installs the newest version" in held
     third = fleet.offer_image("echo", localai_files("3"), version="3.0")
-    listed = shell.run("backends", "upgrades", "--check")
-    assert "3.0" in listed
-    assert "where it was rolled back" not in listed, "this is not the one it was rolled back from"
+    upgrades = shell.run("backends", "upgrades", "--check")
+    assert "3.0" in upgrades
+    assert "where it was rolled back" not in upgrades, "this is not the one it was rolled back from"
     shell.run("backends", "policies", "--drift", "echo", "freeze")
     told = shell.run("backends", "upgrade", "--all")
     assert "echo: not upgraded: echo is frozen by a policy; `corral backends policies --drift" in told
@@ -134,9 +134,9 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     choice = shell.run("ops", "show", "echo", code=1).splitlines()
     assert choice[0].split() == ["OPERATION", "ACTION", "BACKEND", "REQUESTED", "(UTC)", "STATE"]
     past = shell.json("ops", "history")["operations"]
-    told = [(row["jobID"], row["verb"], "echo", row["outcome"]) for row in past]
-    assert [(row[0], row[1], row[2], row[5]) for row in map(str.split, choice[1:-1])] == told
-    assert choice[-1] == f"corral: 'echo' matches {len(told)} operations; give the id of one of them"
+    operations = [(row["jobID"], row["verb"], "echo", row["outcome"]) for row in past]
+    assert [(row[0], row[1], row[2], row[5]) for row in map(str.split, choice[1:-1])] == operations
+    assert choice[-1] == f"corral: 'echo' matches {len(operations)} operations; give the id of one of them"
     assert shell.run("ops", "show", "Echo", code=1).splitlines()[:-1] == choice[:-1], "in whatever case it was typed"
 
     history = shell.run("ops", "history")

@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         if self._refused():
             return
-        request = json.loads(body) if self.headers.get("Content-Type", "").startswith("application/json") else body
+        request: Any = json.loads(body) if self.headers.get("Content-Type", "").startswith("application/json") else body
         upstream = self.server_of
         upstream.requests.append((self.path, request))
         upstream.open += 1

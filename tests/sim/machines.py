@@ -33,6 +33,7 @@ from corral.bus.subjects import (
     progress_subject,
 )
 from corral.core.nodes.node import NodeClaim, NodeId, NodeType, NodeUsage
+from corral.core.nodes.observed import ProcessStatus
 from corral.core.processes.leases import plan_lease, was_revoked
 from corral.store.nodes.registration import Heartbeat, Registered
 
@@ -201,7 +202,7 @@ class Worker:
                     backend="engine",
                     digest=DIGEST,
                     protocol="openai",
-                    state=process.state,
+                    state=ProcessStatus(process.state),
                     pid=process.pid,
                     address=self._address(process) if process.state == "ready" else None,
                     token=process.token if with_secrets else None,

@@ -116,7 +116,7 @@ Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 async def keep_asking(port: int, until_done: Awaitable[object]) -> float:
     """The longest wait for an answer while something goes on."""
-    going_on = asyncio.ensure_future(until_done)  # type: ignore[arg-type]
+    going_on = asyncio.ensure_future(until_done)
     longest_s = 0.0
     while not going_on.done():
         began_s = time.monotonic()

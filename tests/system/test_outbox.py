@@ -41,7 +41,7 @@ async def test_others_are_looked_at_while_many_wait() -> None:
     relays = [ChunkRelay(lambda _data, number=number: written.append(number)) for number in range(3 * AT_ONCE)]  # type: ignore[misc]
     for relay in relays:
         post(outbox, relay, b"chunk")
-    seen = []
+    seen: list[int] = []
     while len(written) < len(relays) and len(seen) < 100:
         await asyncio.sleep(0)
         seen.append(len(written))

@@ -82,7 +82,7 @@ def test_a_disk_filled_by_others_meanwhile_fails_typed(
                 except OSError:
                     return
 
-    registry.hooks.append(fill)  # type: ignore[arg-type]
+    registry.hooks.append(fill)
     with pytest.raises(DiskFull):
         install(cramped, uri)
     assert filled

@@ -101,7 +101,7 @@ def test_redirects_are_counted(registry: FakeRegistry) -> None:
     def around(exchange: object) -> None:
         raise Reply(302, b"", {"Location": "/again"})
 
-    registry.hooks.append(around)  # type: ignore[arg-type]
+    registry.hooks.append(around)
     with pytest.raises(PolicyRefused, match="redirected more than"):
         outbound(trusted_hosts=frozenset({"127.0.0.1"})).fetch(f"{registry.url}/x", cancel=CancelToken(), limit=10)
     assert len(registry.requests) == 6
@@ -112,7 +112,7 @@ def test_a_redirect_is_judged_like_a_first_address(target: str, registry: FakeRe
     def away(exchange: object) -> None:
         raise Reply(302, b"", {"Location": target})
 
-    registry.hooks.append(away)  # type: ignore[arg-type]
+    registry.hooks.append(away)
     with pytest.raises(PolicyRefused):
         outbound(trusted_hosts=frozenset({"127.0.0.1"})).fetch(f"{registry.url}/x", cancel=CancelToken(), limit=10)
 

@@ -23,7 +23,7 @@ from corral.controller.nodes.refused_messages import SENDERS_MOST, RefusedMessag
 from corral.controller.nodes.reports import Reports
 from corral.core.errors import InvalidInput, NoResponders
 from corral.core.nodes.node import NodeClaim, NodeType
-from corral.core.nodes.observed import Observation
+from corral.core.nodes.observed import Observation, ProcessStatus
 from corral.store.backends.observed import ObservedStore, RecordedReports
 from corral.store.nodes.registration import Registered
 from corral.store.stores import Stores
@@ -146,7 +146,7 @@ async def test_a_localai_worker_is_asked_what_it_can_tell(stores: Stores, connec
     async with taking_in(stores, bus) as (reports, _):
         told = await reports.ask(NODE)
         assert told.processes == [
-            ReportedProcess("m#1", "m", 1, backend="", digest="", protocol="localai-grpc", state="ready")
+            ReportedProcess("m#1", "m", 1, backend="", digest="", protocol="localai-grpc", state=ProcessStatus.READY)
         ]
         assert await names(stores) == ["piper"]
 

@@ -10,7 +10,7 @@ from corral.controller.replicas.smoke_test import Restored, RolloutStalled, Vers
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange
 from corral.core.errors import Fenced, TimedOut, Unavailable
 from corral.core.nodes.node import NodeId
-from corral.core.nodes.observed import ObservedProcess
+from corral.core.nodes.observed import ObservedProcess, ProcessStatus
 from corral.core.replicas.placement import Need
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.scaling import Add, Scheduling
@@ -51,7 +51,7 @@ class Words:
 
 
 PROCESS = ObservedProcess(
-    process_key="tiny#0", model="tiny", replica=0, backend="llama-cpp", digest="sha256:1", state="ready"
+    process_key="tiny#0", model="tiny", replica=0, backend="llama-cpp", digest="sha256:1", state=ProcessStatus.READY
 )
 CHANGES = [ReplicaChange(process=PROCESS, digest="sha256:2")]
 

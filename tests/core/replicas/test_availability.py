@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corral.core.nodes.node import LEAVE_GRACE_MS, Node, NodeId, NodeType
-from corral.core.nodes.observed import ObservedProcess, ProcessTable
+from corral.core.nodes.observed import ObservedProcess, ProcessStatus, ProcessTable
 from corral.core.nodes.presence import Presence
 from corral.core.replicas.availability import (
     SETTLED_AFTER_MS,
@@ -53,7 +53,15 @@ def node(name: str = "n", **changes: Any) -> Node:
 
 def table(*states: str, epoch: int = 3, pid: int | None = 7) -> ProcessTable:
     processes = tuple(
-        ObservedProcess(process_key=f"m#{slot}", model="m", replica=slot, backend="b", digest="d", state=state, pid=pid)
+        ObservedProcess(
+            process_key=f"m#{slot}",
+            model="m",
+            replica=slot,
+            backend="b",
+            digest="d",
+            state=ProcessStatus(state),
+            pid=pid,
+        )
         for slot, state in enumerate(states)
     )
     return ProcessTable(epoch=epoch, processes=processes)
@@ -187,7 +195,7 @@ def test_another_process_behind_the_same_key(row_pid: int | None, process_pid: i
 
 
 def snapshot(*nodes: Node, reported: ProcessTable | None = None) -> ClusterSnapshot:
-    tables = {node.id: reported for node in nodes} if reported is not None else {}
+    tables: dict[str, ProcessTable] = {} if reported is None else {node.id: reported for node in nodes}
     return ClusterSnapshot(nodes={node.id: node for node in nodes}, tables=tables, now_ms=NOW)
 
 

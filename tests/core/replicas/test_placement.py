@@ -291,7 +291,7 @@ def test_what_rules_a_node_out(need: Need, here: NodeCapacity, reason: str) -> N
     assert waiting(decision).reason == (reason if need.deleted else f"no node can take it; a: {reason}")
 
 
-EVERYTHING = (
+EVERYTHING: tuple[tuple[Need, dict[str, Any], str], ...] = (
     (replace(NEED), {"status": NodeStatus.OFFLINE}, "it is offline"),
     (replace(NEED), {"conditions": ("its clock is off",)}, "its clock is off"),
     (replace(NEED), {"takes_backends": False}, "it is an agent node, which runs no backends"),
@@ -527,7 +527,7 @@ def idle(identity: str, model: str, gib: int = 4, **changes: Any) -> HeldReplica
     return held(identity, model, memory_bytes=gib * GIB, **changes)
 
 
-FULL = {"free_memory": 2 * GIB}
+FULL: dict[str, Any] = {"free_memory": 2 * GIB}
 """Memory for NEED with 4 GiB more."""
 
 

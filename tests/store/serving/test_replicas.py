@@ -10,7 +10,7 @@ import pytest
 from corral.core.errors import Conflict, Fenced
 from corral.core.nodes.conditions import Condition, ConditionKind
 from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
-from corral.core.nodes.observed import Observation, ObservedProcess
+from corral.core.nodes.observed import Observation, ObservedProcess, ProcessStatus
 from corral.core.nodes.presence import Presence
 from corral.core.processes.leases import NodeShare
 from corral.core.replicas.availability import Availability
@@ -584,7 +584,13 @@ async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: St
 def told(*states: str, epoch: int = 1, sequence: int = 1, pid: int = 4711) -> Observation:
     processes = tuple(
         ObservedProcess(
-            process_key=f"tiny#{slot}", model="tiny", replica=slot, backend="b", digest="d", state=state, pid=pid
+            process_key=f"tiny#{slot}",
+            model="tiny",
+            replica=slot,
+            backend="b",
+            digest="d",
+            state=ProcessStatus(state),
+            pid=pid,
         )
         for slot, state in enumerate(states)
     )

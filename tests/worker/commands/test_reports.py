@@ -15,7 +15,7 @@ START = {"start": {"model": "/weights"}}
 
 
 async def order(frontend: Commander, verb: str, generation: int, **fields: Any) -> dict[str, Any]:
-    reply = await frontend.ask(verb, **fields, corral={"generation": generation, **START})
+    reply: dict[str, Any] = await frontend.ask(verb, **fields, corral={"generation": generation, **START})
     assert reply["success"], reply
     return reply
 

@@ -196,7 +196,7 @@ async def test_a_stop_of_what_is_not_there_is_no_error(bench: Bench) -> None:
         assert not await supervisor.stop(ProcessKey("nothing"), reason="sweep")
         await supervisor.start(server())
         both = await asyncio.gather(supervisor.stop(KEY, reason="a"), supervisor.stop(KEY, reason="b"))
-        assert both == [True, True]
+        assert list(both) == [True, True]
 
 
 @pytest.mark.parametrize("trick", ["ignore-term", "helper", "escaped-helper", "forgetful-helper"])
