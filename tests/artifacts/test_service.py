@@ -12,7 +12,8 @@ from corral.artifacts import Artifacts, ArtifactSettings, BackendRequest, Cancel
 from corral.artifacts.disk.locks import held
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.catalogue import Catalogue
-from corral.artifacts.galleries.entries import ModelFile, parse_backends
+from corral.artifacts.galleries.entries import parse_backends
+from corral.artifacts.requests import ModelFile
 from corral.core.backends.build import BuildRef
 from corral.core.backends.variants import index_by_name
 from corral.core.transfer import TransferProgress

@@ -13,6 +13,7 @@ from corral.bus.messages import (
     ListedBackend,
     ModelFetchReply,
     ModelFetchRequest,
+    ModelsRunningReply,
     ModelStopReply,
     ModelStopRequest,
     NodeReport,
@@ -225,7 +226,7 @@ class Worker:
 
     async def _carry_out(self, verb: str, data: bytes) -> bytes:
         if verb == MODELS_RUNNING:
-            return encode({"models": [], "epoch": self._epoch})
+            return encode(ModelsRunningReply(models=[], epoch=self._epoch))
         if verb == REPORT_NOW:
             return encode(self._table(with_secrets=True))
         if verb == MODEL_FETCH:

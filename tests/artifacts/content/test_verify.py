@@ -132,13 +132,13 @@ def test_nothing_is_rebuilt_under_a_running_process(registry: FakeRegistry, inst
     version = install(installer, registry.push(image()))
     command = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
     process = subprocess.Popen(command, cwd=version.path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         with pytest.raises(VersionInUse, match="Stop it first"):
             installer.install(request_again(version), CancelToken(), ProgressMeter(None, SystemClock()), force=True)
     finally:
-        assert process.stdin is not None
         process.stdin.close()
         process.wait(60)
         process.stdout.close()

@@ -44,8 +44,9 @@ def test_what_a_process_runs_from_stays(registry: FakeRegistry, installer: Insta
     paths = [install(installer, uri).path for uri in push(registry, b"one", b"two", b"three")]
     command = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
     process = subprocess.Popen(command, cwd=paths[0], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         assert paths[0].resolve() in paths_in_use(installer.settings.backends_dir)
         collect_garbage(installer, 1, (), CancelToken())
@@ -53,7 +54,6 @@ def test_what_a_process_runs_from_stays(registry: FakeRegistry, installer: Insta
         with pytest.raises(VersionInUse):
             installer.versions.remove("demo", lambda _: bool(paths_in_use(installer.settings.backends_dir)))
     finally:
-        assert process.stdin is not None
         process.stdin.close()
         process.wait(60)
         process.stdout.close()

@@ -14,7 +14,6 @@ from corral.artifacts.galleries.catalogue import Catalogue, read_backends, read_
 from corral.artifacts.galleries.entries import (
     BaseFile,
     ModelEntry,
-    ModelFile,
     backend_request,
     parse_backends,
     parse_base,
@@ -24,6 +23,7 @@ from corral.artifacts.galleries.entries import (
 from corral.artifacts.galleries.sources import GallerySources
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.references import parse_reference
+from corral.artifacts.requests import ModelFile
 from corral.artifacts.settings import GallerySettings
 from corral.artifacts.signatures import check_policy, read_policy
 from corral.artifacts.yaml import load_yaml
@@ -200,7 +200,7 @@ def test_the_shipped_galleries_are_valid_and_complete() -> None:
     assert {"llama-cpp", "vllm", "sglang"} <= backends.keys()
     for entry in backends.values():
         if entry.uri:
-            assert parse_reference(entry.uri)
+            parse_reference(entry.uri)  # raises where it cannot
             assert entry.corral is not None
             assert entry.corral.manifest is not None
             plan_start(entry.corral.manifest, Path("/v"), StartRequest(host="h", port=1, model="m", context=1, slots=1))

@@ -199,7 +199,7 @@ def test_a_pin_refuses_what_the_tag_points_at_now(registry: FakeRegistry, instal
 def test_a_tag_that_moves_after_it_was_resolved_changes_nothing(registry: FakeRegistry, installer: Installer) -> None:
     old = demo(b"one")
     uri = registry.push(old)
-    moved = []
+    moved: list[bool] = []
 
     def move(exchange: object) -> None:
         if any("/blobs/" in path for _, path, _ in registry.requests) and not moved:
