@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from corral.cli.client import api as client
-from corral.cli.commands.doctor import doctor_command
+from corral.cli.client.api import connect
+from corral.cli.commands.doctor import examine, read_status
 from harness.ports import free_port
 from harness.programs import Admin, Program, call, clean_environment, run_cli
 from harness.up import Up
@@ -129,9 +128,10 @@ def test_doctor_takes_no_other_frontend_for_the_one_of_its_data_directory(
 ) -> None:
     kept = {"name": "vm", "listen": f"127.0.0.1:{free_port()}", "bus_port": free_port()}
     (tmp_path / "up.json").write_text(json.dumps(kept))
-    monkeypatch.setattr(client, "DEFAULT_URL", up.url)
-    environment = {"CORRAL_DATA_DIR": str(tmp_path), "CORRAL_API_KEY": up.admin.key}
-    said = CliRunner().invoke(doctor_command, env=environment).output
+    monkeypatch.setenv("CORRAL_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("CORRAL_API_KEY", up.admin.key)
+    api = connect(None, None, as_json=False, default_url=up.url)
+    said = "\n".join(f"{finding.text} {finding.advice}" for finding in examine(api, read_status(api)))
     assert f"not running in {tmp_path}" in said
     assert up.url not in said
 

@@ -57,6 +57,7 @@ class Bench:
     changes: list[ProcessView] = field(default_factory=list)
     grace_s: float = 1.0
     stop_within_s: float = 20.0
+    retry_stop_after_s: float = 5.0
     ports: Ports | None = None
     isolation: IsolationSetting = "auto"
 
@@ -87,6 +88,7 @@ class Bench:
                 policy=self.policy,
                 grace_s=self.grace_s,
                 stop_within_s=self.stop_within_s,
+                retry_stop_after_s=self.retry_stop_after_s,
             )
             try:
                 yield supervisor

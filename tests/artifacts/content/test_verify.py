@@ -150,13 +150,13 @@ def test_a_large_layer_is_planned_in_linear_time() -> None:
 
 
 @pytest.mark.parametrize("in_one_step", [True, False])
-def test_two_directories_change_places(in_one_step: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not in_one_step:
-        monkeypatch.setattr(flush, "_RENAME_EXCHANGE", 1 << 20)  # a flag no kernel knows
+def test_two_directories_change_places(in_one_step: bool, tmp_path: Path) -> None:
+    unknown = 1 << 20  # to every kernel
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "was").write_text(name)
-    flush.exchange(tmp_path / "one", tmp_path / "other")
+    one, other = tmp_path / "one", tmp_path / "other"
+    flush.exchange(one, other, flags=flush.RENAME_EXCHANGE if in_one_step else unknown)
     assert [(tmp_path / name / "was").read_text() for name in ("one", "other")] == ["other", "one"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -142,11 +143,8 @@ async def test_a_cancel_that_nobody_requested_leads_to_a_retry(stores: Stores, c
     assert (only(done).attempts, done.state.value) == (1, "completed")
 
 
-async def test_a_cancel_is_repeated_until_the_worker_has_replied(
-    stores: Stores, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancel_is_repeated_until_the_worker_has_replied(stores: Stores, connect: Connect) -> None:
     """Of an intent past its time-out, whose worker is busy with it all the while."""
-    monkeypatch.setattr("corral.controller.backends.attempts.CANCEL_WITHIN_S", 0.3)
     node, worker = await start_worker(stores, connect)
     slow = Slow(worker)
 
@@ -158,7 +156,7 @@ async def test_a_cancel_is_repeated_until_the_worker_has_replied(
 
     await worker.serve("backend.install", slow.install)
     await worker.serve("corral.cancel", cancel)
-    async with controlling(stores, await connect("fe")) as controller:
+    async with controlling(stores, await connect("fe"), replace(LIMITS, cancel_s=0.3)) as controller:
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await until(stores, job, "running_on_worker")
         await stores.operations.cancel(job, actor="me")
@@ -521,11 +519,9 @@ async def test_a_switch_that_cannot_be_made_fails_with_its_cause_and_rolls_nothi
 
 @pytest.mark.parametrize("verb", [Verb.DELETE, Verb.ROLLBACK])
 async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_done(
-    stores: Stores, connect: Connect, verb: Verb, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, connect: Connect, verb: Verb
 ) -> None:
     """Past its time-out, and of a kind that is not stopped half-way."""
-    monkeypatch.setattr("corral.controller.backends.attempts.DELETE_WITHIN_S", 0.3)
-    monkeypatch.setattr("corral.controller.backends.attempts.ROLLBACK_WITHIN_S", 0.3)
     node, worker = await start_worker(stores, connect)
     worker.installed["echo"] = {"digest": "sha256:new"}
     go, running = asyncio.Event(), [0]
@@ -546,7 +542,8 @@ async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_do
 
     await worker.serve("backend.delete" if verb is Verb.DELETE else "corral.backend.rollback", change)
     await worker.serve("corral.cancel", cancel)
-    async with controlling(stores, await connect("fe")) as controller:
+    hasty = replace(LIMITS, delete_s=0.3, rollback_s=0.3)
+    async with controlling(stores, await connect("fe"), hasty) as controller:
         job = (
             await stores.admission.admit(
                 admission(

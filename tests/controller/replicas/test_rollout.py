@@ -56,8 +56,10 @@ PROCESS = ObservedProcess(
 CHANGES = [ReplicaChange(process=PROCESS, digest="sha256:2")]
 
 
-def make_switcher(stores: Stores, words: Words) -> ReplicaRollout:
-    return ReplicaRollout(stores, notify=lambda: None, others=Nobody(), tell=words.tell, clock=SystemClock(), ids=IDS)
+def make_switcher(stores: Stores, words: Words, **limits: float) -> ReplicaRollout:
+    return ReplicaRollout(
+        stores, notify=lambda: None, others=Nobody(), tell=words.tell, clock=SystemClock(), ids=IDS, **limits
+    )
 
 
 async def switch(switcher: ReplicaRollout, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
@@ -337,12 +339,9 @@ async def test_a_load_for_which_the_old_version_is_being_stopped_goes_on_when_th
 
 
 @pytest.mark.parametrize("why", ["failed", "waits"])
-async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
-    stores: Stores, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.5)
+async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(stores: Stores, why: str) -> None:
     served, words = await serve_on(stores, "a"), Words()
-    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    switching = asyncio.create_task(switch(make_switcher(stores, words, within_s=1.5), CHANGES))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     [job] = await succeed(stores, served["a"])
     if why == "failed":
@@ -354,11 +353,10 @@ async def test_a_switch_that_nothing_moves_ends_with_what_stands_in_its_way(
         await asyncio.wait_for(switching, 20)
 
 
-async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores) -> None:
     """Of many replicas one is stopped after the other."""
-    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
     served, words = await serve_on(stores, "a"), Words()
-    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    switching = asyncio.create_task(switch(make_switcher(stores, words, within_s=1.0), CHANGES))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     [job] = await succeed(stores, served["a"])
     decision = await decide(stores, Need(model="tiny"))
@@ -367,20 +365,18 @@ async def test_a_switch_that_waits_for_its_turn_has_not_failed(stores: Stores, m
         await asyncio.wait_for(switching, 20)
 
 
-async def test_a_switch_whose_load_is_under_way_has_not_failed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
+async def test_a_switch_whose_load_is_under_way_has_not_failed(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica = await serve(stores)
     await reserve(stores, await begin(stores, replica))
     with pytest.raises(TimedOut):
-        await asyncio.wait_for(switch(make_switcher(stores, Words()), CHANGES), 20)
+        await asyncio.wait_for(switch(make_switcher(stores, Words(), within_s=1.0), CHANGES), 20)
 
 
-async def test_a_phase_that_lasts_is_told_again(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.controller.replicas.rollout.REPORT_AGAIN_S", 0.1)
+async def test_a_phase_that_lasts_is_told_again(stores: Stores) -> None:
     await serve_on(stores, "a")
     words = Words()
-    switching = asyncio.create_task(switch(make_switcher(stores, words), CHANGES))
+    switching = asyncio.create_task(switch(make_switcher(stores, words, report_again_s=0.1), CHANGES))
 
     async def told_again() -> bool:
         return words.told.count("starting the new version alongside the old one") >= 3

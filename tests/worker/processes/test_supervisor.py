@@ -396,8 +396,8 @@ async def test_without_descriptors_a_start_is_refused_and_works_again_later(benc
         assert len(bench.left_over()) == 4  # two servers and their shims
 
 
-async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.worker.processes.runner._RETRY_STOP_AFTER_S", 0.05)
+async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench) -> None:
+    bench.retry_stop_after_s = 0.05
     async with bench.supervisor() as supervisor:
         running = await supervisor.start(server("model#0", "ignore-term"))
         with no_descriptors(), pytest.raises(StopFailed, match=rf"{running.pid} may still run: .*Too many open files"):
@@ -406,10 +406,8 @@ async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench, monke
         assert not psutil.pid_exists(running.pid)
 
 
-async def test_a_second_stop_does_not_wait_for_the_next_try_of_the_first(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corral.worker.processes.runner._RETRY_STOP_AFTER_S", 3600.0)
+async def test_a_second_stop_does_not_wait_for_the_next_try_of_the_first(bench: Bench) -> None:
+    bench.retry_stop_after_s = 3600.0
     async with bench.supervisor() as supervisor:
         running = await supervisor.start(server())
         with no_descriptors(), pytest.raises(StopFailed):
