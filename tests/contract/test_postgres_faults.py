@@ -533,7 +533,8 @@ async def test_a_server_without_free_connections_is_unavailable_not_broken(rig: 
     rig.run_sql("CREATE ROLE few LOGIN CONNECTION LIMIT 1")
     try:
         rig.run_sql("GRANT ALL ON things TO few")
-        url = f"postgresql://few@127.0.0.1:{rig.server.port}/{rig.name}"  # type: ignore[union-attr]
+        assert rig.server is not None
+        url = f"postgresql://few@127.0.0.1:{rig.server.port}/{rig.name}"
         database = await PostgresDatabase.connect(url, "db", connections=2, clock=SystemClock(), ids=SystemIds())
         release, entered = asyncio.Event(), asyncio.Event()
         holding = asyncio.create_task(database.read(held(release, entered)))

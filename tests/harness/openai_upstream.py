@@ -146,9 +146,9 @@ class _Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": 7, "completion_tokens": len(words), "total_tokens": 7 + len(words)}
         common = {"id": "chatcmpl-1", "created": 1, "model": request["model"]}
         if not request.get("stream"):
-            message = {"role": "assistant", "content": None if call else "".join(words)}
+            message: dict[str, Any] = {"role": "assistant", "content": None if call else "".join(words)}
             if call:
-                message["tool_calls"] = [call]  # type: ignore[assignment]
+                message["tool_calls"] = [call]
             choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if call else "stop"}
             self._answer(200, {**common, "object": "chat.completion", "choices": [choice], "usage": usage})
             return

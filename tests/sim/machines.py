@@ -37,6 +37,7 @@ from corral.core.nodes.node import NodeClaim, NodeId, NodeType, NodeUsage
 from corral.core.nodes.observed import ProcessStatus
 from corral.core.processes.leases import plan_lease, was_revoked
 from corral.store.nodes.registration import Heartbeat, Registered
+from corral.store.stores import Stores
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -170,8 +171,8 @@ class Worker:
             self.report()
             await asyncio.sleep(HEARTBEAT_S * (0.9 + 0.2 * world.draw("proc")))
 
-    async def _obey(self, stores: object) -> None:
-        _, shares = await stores.replicas.read_shares()  # type: ignore[attr-defined]
+    async def _obey(self, stores: Stores) -> None:
+        _, shares = await stores.replicas.read_shares()
         share = shares.get(self.node_id)
         if share is None:
             return

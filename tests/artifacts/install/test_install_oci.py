@@ -9,6 +9,7 @@ import pytest
 import zstandard
 
 from corral.artifacts.cancel import CancelToken
+from corral.artifacts.digests import Digest
 from corral.artifacts.errors import BadManifest, DigestMismatch, NoPlatformFits, NotInstalled
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.progress import Phase
@@ -92,7 +93,7 @@ def test_rollback_is_a_pointer_switch(registry: FakeRegistry, installer: Install
     requests = len(registry.requests)
     assert installer.versions.rollback("demo", None).path == first.path
     assert installer.versions.current("demo").path == first.path
-    assert installer.versions.rollback("demo", second.digest).path == second.path  # type: ignore[arg-type]
+    assert installer.versions.rollback("demo", Digest(second.digest)).path == second.path
     assert len(registry.requests) == requests
 
 
@@ -182,7 +183,7 @@ def test_a_stored_blob_that_rotted_is_fetched_again(
     for key in installer.layers.stored_keys():
         installer.layers.remove(key)
     installer.versions.remove("demo", lambda _: False)
-    blob = installer.blobs.path(image.layer_digests()[0])  # type: ignore[arg-type]
+    blob = installer.blobs.path(image.layer_digests()[0])
     blob.chmod(0o644)
     blob.write_bytes(b"\0" * blob.stat().st_size)
     assert tree_of(install(installer, uri).path)["lib/base"] == b"base"

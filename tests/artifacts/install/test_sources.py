@@ -540,7 +540,7 @@ def test_a_file_git_knows_by_another_name_is_refused(
             raise Reply(200, b"[]")
 
     registry.hooks.insert(0, swap)
-    installer.blobs.remove(sha256(b"{}"))  # type: ignore[arg-type]
+    installer.blobs.remove(sha256(b"{}"))
     with pytest.raises(DigestMismatch, match="Git object"):
         fetch(installer, ModelFile("b.json", "hf://o/r/config.json"))
 

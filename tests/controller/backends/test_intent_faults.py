@@ -13,7 +13,7 @@ from corral.bus.client import BusMessage
 from corral.bus.subjects import node_subject
 from corral.controller.backends.attempts import AttemptLimits
 from corral.controller.backends.intent_controller import IntentReconciler
-from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed
+from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed, VersionRollout
 from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import BackendSpec, RetryLimits, Verb
 from corral.core.backends.operations import Operation
@@ -240,7 +240,7 @@ async def test_the_worker_is_told_of_a_superseded_intent_though_its_holder_died(
 
 @asynccontextmanager
 async def upgrading(
-    stores: Stores, connect: Connect, switch: Switch, limits: AttemptLimits, *, delay_s: float = 0.0
+    stores: Stores, connect: Connect, switch: VersionRollout, limits: AttemptLimits, *, delay_s: float = 0.0
 ) -> AsyncIterator[tuple[str, Worker]]:
     """A node on which an old version serves, and a worker that upgrades and goes back as it is told."""
     node, worker = await start_worker(stores, connect)
@@ -354,17 +354,15 @@ async def test_unforeseen_replies_are_failures_that_end(stores: Stores, connect:
     assert ended.state.value == "failed"
 
 
-class Recording:
+class Recording(IntentStore):
     """The real intents, except that results are written as the test says."""
 
     def __init__(self, intents: IntentStore, *fails: Exception) -> None:
-        self._intents, self._fails = intents, list(fails)
+        super().__init__(intents._database)
+        self._fails = list(fails)
         self.records = 0
         self.begun, self.go = asyncio.Event(), asyncio.Event()
         self.go.set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._intents, name)
 
     async def record(self, results: Sequence[Result]) -> set[str]:
         self.records += 1
@@ -372,7 +370,7 @@ class Recording:
         await self.go.wait()
         if self._fails:
             raise self._fails.pop(0)
-        return await self._intents.record(results)
+        return await super().record(results)
 
 
 @pytest.mark.parametrize("error", [InvalidInput("it does not fit"), RuntimeError("nobody thought of this")])
@@ -385,7 +383,7 @@ async def test_a_result_that_cannot_be_written_delays_no_other(
     await worker.serve("backend.install", worker.install)
     await well.serve("backend.install", well.install)
     intents = Recording(stores.intents, error, error, error)
-    async with controlling(stores, await connect("fe"), PATIENT, intents=intents):  # type: ignore[arg-type]
+    async with controlling(stores, await connect("fe"), PATIENT, intents=intents):
         first = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await wait_until_async(lambda: _has_recorded(intents, 3), what="its result was tried three times")
         second = (await stores.admission.admit(admission(Verb.INSTALL, other))).id
@@ -405,7 +403,7 @@ async def test_a_result_that_nobody_waits_for_any_more_stops_no_other(
     await worker.serve("backend.install", worker.install)
     intents = Recording(stores.intents, InvalidInput("it does not fit"))
     intents.go.clear()
-    async with controlling(stores, await connect("fe"), PATIENT, intents=intents) as controller:  # type: ignore[arg-type]
+    async with controlling(stores, await connect("fe"), PATIENT, intents=intents) as controller:
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await asyncio.wait_for(intents.begun.wait(), 20)
         await asyncio.to_thread(rig.run_sql, "UPDATE intents SET lease_until = 0, due_at = 0")
@@ -446,7 +444,7 @@ async def test_a_cancel_ends_a_rollout_at_once_and_reverts_the_version(
     stores: Stores, connect: Connect, limits: AttemptLimits, stopped: str | None
 ) -> None:
     switch = Hanging(stopped)
-    async with upgrading(stores, connect, switch, limits, delay_s=1.0) as (job, worker):  # type: ignore[arg-type]
+    async with upgrading(stores, connect, switch, limits, delay_s=1.0) as (job, worker):
         await asyncio.wait_for(switch.begun.wait(), 30)
         if stopped:
             worker.processes = []
@@ -482,7 +480,7 @@ async def test_a_cancel_while_the_version_before_is_started_again_leaves_nothing
     stores: Stores, connect: Connect
 ) -> None:
     switch = Failing("sha256:old")
-    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):  # type: ignore[arg-type]
+    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):
         await asyncio.wait_for(switch.begun.wait(), 30)
         await stores.operations.cancel(job, actor="me")
         ended = await finished(stores, job, within_s=10)
@@ -496,7 +494,7 @@ async def test_a_cancelled_rollout_whose_worker_cannot_roll_back_states_what_is_
     stores: Stores, connect: Connect
 ) -> None:
     switch = Hanging()
-    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):  # type: ignore[arg-type]
+    async with upgrading(stores, connect, switch, PATIENT) as (job, worker):
         await asyncio.wait_for(switch.begun.wait(), 30)
         worker.refuses = "that version is gone"
         await stores.operations.cancel(job, actor="me")

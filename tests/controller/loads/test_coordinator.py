@@ -7,6 +7,7 @@ import pytest
 
 from bus.conftest import Connect
 from corral.bus.client import BusMessage
+from corral.bus.messages import NodeReport
 from corral.bus.subjects import CANCEL, MODEL_FETCH, node_subject
 from corral.controller.loads.coordinator import LoadOutcome
 from corral.controller.replicas.wiring import Replication
@@ -72,7 +73,7 @@ async def _nothing(*_: object) -> None:
     pass
 
 
-async def _no_report(_node: str) -> object:
+async def _no_report(_node: str) -> NodeReport:
     raise Unavailable("nobody is there to be asked")
 
 
@@ -89,7 +90,7 @@ async def replication(faulty: Faulty, connect: Connect) -> Replication:
         grpc=None,
         stager=None,
         shared_models=False,
-        ask_report=_no_report,  # type: ignore[arg-type]
+        ask_report=_no_report,
         notify_others=_nothing,
         pace=ScalingPace(),
         orphan_grace_s=20.0,

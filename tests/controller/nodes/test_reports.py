@@ -22,7 +22,7 @@ from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, REPORT, REPORT_NOW
 from corral.controller.nodes.refused_messages import SENDERS_MOST, RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.core.errors import InvalidInput, NoResponders
-from corral.core.nodes.node import NodeClaim, NodeType
+from corral.core.nodes.node import NodeClaim, NodeId, NodeType
 from corral.core.nodes.observed import Observation, ProcessStatus
 from corral.store.backends.observed import ObservedStore, RecordedReports
 from corral.store.nodes.registration import Registered
@@ -80,7 +80,7 @@ async def taking_in(
 
 
 async def names(stores: Stores) -> list[str]:
-    return [backend.name for backend in (await stores.observed.read_backends()).get(NODE, [])]  # type: ignore[call-overload]
+    return [backend.name for backend in (await stores.observed.read_backends()).get(NodeId(NODE), [])]
 
 
 async def test_a_report_is_written_and_a_stale_one_is_dropped(stores: Stores, connect: Connect) -> None:

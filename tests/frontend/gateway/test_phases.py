@@ -599,7 +599,7 @@ def served_by(*names: str, protocol: str = "openai") -> tuple[ServedModel, list[
         Endpoint(
             replica(name, protocol=protocol),
             limit=1,
-            link=None,  # type: ignore[arg-type]
+            link=ScriptedLink(),
             driven=protocol != "openai",
             metrics=metrics.of("m", name),
             node_head=b"",

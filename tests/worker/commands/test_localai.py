@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from corral.bus.client import BusMessage
 from harness.localai_backend import write_localai_backend
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
@@ -144,8 +145,8 @@ async def test_replies_go_only_to_this_nodes_own_space(worker: SingleWorker) -> 
     async with worker.frontend() as frontend:
         heard: list[bytes] = []
 
-        async def hear(message: object) -> None:
-            heard.append(message.data)  # type: ignore[attr-defined]
+        async def hear(message: BusMessage) -> None:
+            heard.append(message.data)
 
         await frontend.bus.serve("_INBOX.fe.another-node.>", hear, concurrency=1)
         client = frontend.bus._client

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -99,8 +100,8 @@ async def test_a_program_that_cannot_be_run_says_why(bench: Bench, tmp_path: Pat
     ("limits", "words"),
     [({"within_s": 0.3}, "not ready within 0 s"), ({"quiet_within_s": 0.3}, "no activity for 0 s")],
 )
-async def test_a_process_that_never_gets_ready_is_ended(bench: Bench, limits: dict[str, float], words: str) -> None:
-    readiness = ProcessReadiness(kind="http", path="/health", **limits)  # type: ignore[arg-type]
+async def test_a_process_that_never_gets_ready_is_ended(bench: Bench, limits: dict[str, Any], words: str) -> None:
+    readiness = ProcessReadiness(kind="http", path="/health", **limits)
     async with bench.supervisor() as supervisor:
         with pytest.raises(StartFailed, match=words):
             await supervisor.start(script("model#0", "sleep 60", readiness=readiness))
