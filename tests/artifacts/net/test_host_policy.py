@@ -123,7 +123,8 @@ def test_a_connection_is_used_again_and_a_closed_one_replaced(registry: FakeRegi
     for _ in range(3):
         assert client.fetch(f"{registry.url}/x", cancel=CancelToken(), limit=10)[1] == b"hello"
     (kept,) = [connection for connections in client._idle.values() for connection in connections]
-    kept.sock._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+    line: Any = kept.sock
+    line._sock.shutdown(socket.SHUT_RDWR)
     assert client.fetch(f"{registry.url}/x", cancel=CancelToken(), limit=10)[1] == b"hello"
     client.close()
 
