@@ -95,7 +95,7 @@ class UiBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         )
         installed.write_text(lock)
 
-    def run(self, tools: NodeTools, *arguments: str, advice: str) -> None:
+    def run(self, tools: NodeTools, *arguments: str, advice: str, within_s: float = STEP_WITHIN_S) -> None:
         self.app.display_info(f"Web UI: npm {' '.join(arguments)}")
         path = os.pathsep.join([str(tools.node.parent), os.environ.get("PATH", "")])
         process = subprocess.Popen(
@@ -109,10 +109,10 @@ class UiBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             start_new_session=True,
         )
         try:
-            status = process.wait(STEP_WITHIN_S)
+            status = process.wait(within_s)
         except subprocess.TimeoutExpired:
             raise UiBuildFailed(
-                f"`npm {arguments[0]}` in {self.ui} did not end within {STEP_WITHIN_S:.0f} s and was stopped. {advice}"
+                f"`npm {arguments[0]}` in {self.ui} did not end within {within_s:.0f} s and was stopped. {advice}"
             ) from None
         finally:
             stop_tree(process)

@@ -22,7 +22,7 @@ each_role = pytest.mark.parametrize("role", ROLES)
 
 def read_service(role: str) -> configparser.SectionProxy:
     unit = configparser.ConfigParser(interpolation=None, strict=True)
-    unit.optionxform = str  # type: ignore[method-assign,assignment]
+    unit.optionxform = str  # type: ignore[method-assign,assignment]  # as its documentation says
     unit.read_string((SERVICES / f"corral-{role}.service").read_text())
     return unit["Service"]
 

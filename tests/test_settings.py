@@ -1,6 +1,7 @@
 """Settings: their sources and precedence, and the errors about invalid ones."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from corral.worker.backends.download_settings import artifact_settings
 ROLES: tuple[type[RoleSettings], ...] = (FrontendSettings, WorkerSettings, UpSettings)
 
 
-def load(flags: dict[str, object] | None = None, environ: dict[str, str] | None = None, file: Path | None = None):
+def load(
+    flags: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None, file: Path | None = None
+) -> WorkerSettings:
     return load_settings(WorkerSettings, flags=flags or {}, environ=environ or {}, file=file)
 
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,15 +12,12 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # pytest's importlib mode leaves test directories off the path
-
-from artifact_support import FakeRegistry, fast_settings, wait_until
-
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.oci.image import OciPlatform
 from corral.artifacts.settings import ArtifactSettings
 from corral.artifacts.wiring import build_installer
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import FakeRegistry, fast_settings, wait_until
 from harness.ports import free_port
 
 AMD64 = OciPlatform(os="linux", architecture="amd64")

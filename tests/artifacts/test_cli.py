@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from artifact_support import FakeRegistry, Image, files_layer
 from click.testing import CliRunner
 
 from corral.cli.commands.artifacts import artifacts_group
+from harness.artifacts import FakeRegistry, Image, files_layer
 
 ARCHITECTURE = "arm64" if os.uname().machine == "aarch64" else "amd64"
 

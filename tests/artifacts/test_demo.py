@@ -9,11 +9,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from artifact_support import wait_until
 
 from corral.artifacts import Artifacts, InstalledVersion, PlacedFile, StartRequest, plan_start
 from corral.artifacts.host_settings import settings_from_environment
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import wait_until
 from harness.ports import free_port
 
 

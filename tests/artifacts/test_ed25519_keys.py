@@ -96,7 +96,7 @@ def test_what_openssl_signs_is_signed(tmp_path: Path) -> None:
     key, message = tmp_path / "key.pem", tmp_path / "message"
     message.write_bytes(b"corral")
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True, capture_output=True)
-    command = ["openssl", "pkey", "-in", key, "-pubout", "-outform", "DER"]
+    command: list[Path | str] = ["openssl", "pkey", "-in", key, "-pubout", "-outform", "DER"]
     raw = subprocess.run(command, check=True, capture_output=True).stdout[-32:]
     command = ["openssl", "pkeyutl", "-sign", "-rawin", "-inkey", key, "-in", message]
     signature = subprocess.run(command, check=True, capture_output=True).stdout

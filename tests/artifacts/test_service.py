@@ -7,17 +7,18 @@ import time
 from pathlib import Path
 
 import pytest
-from artifact_support import Exchange, FakeRegistry, Image, fast_settings, files_layer, leftovers
 
 from corral.artifacts import Artifacts, ArtifactSettings, BackendRequest, CancelToken
 from corral.artifacts.disk.locks import held
 from corral.artifacts.errors import Cancelled, NoVariantFits
 from corral.artifacts.galleries.catalogue import Catalogue
-from corral.artifacts.galleries.entries import ModelFile, parse_backends
+from corral.artifacts.galleries.entries import parse_backends
+from corral.artifacts.requests import ModelFile
 from corral.core.backends.build import BuildRef
 from corral.core.backends.variants import index_by_name
 from corral.core.transfer import TransferProgress
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import Exchange, FakeRegistry, Image, fast_settings, files_layer, leftovers
 from harness.machine_speed import Yardstick, promised
 from harness.waiting import wait_until
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from harness.pages import Complaints, OpenPage
 from harness.up import Up, running_up
 
 ROOT = Path(__file__).parents[2]
@@ -99,34 +100,6 @@ def corral(one_corral: Up) -> Up:
     return one_corral
 
 
-class Complaints:
-    """What the browser complained about. A page that works has nothing in its console."""
-
-    def __init__(self, origin: str) -> None:
-        self._origin = origin
-        self._expected: list[str] = []
-        self.heard: list[str] = []
-
-    def expect(self, text: str) -> None:
-        self._expected.append(text)
-
-    def watch(self, page: Page) -> None:
-        page.on("console", self._on_console)
-        page.on("pageerror", lambda error: self.heard.append(f"uncaught: {error}"))
-        page.on("request", self._on_request)
-
-    def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type not in ("error", "warning"):
-            return
-        said = f"{message.text} ({message.location.get('url', '')})"
-        if not any(text in said for text in self._expected):
-            self.heard.append(said)
-
-    def _on_request(self, request: Request) -> None:
-        if not request.url.startswith((self._origin, "data:", "blob:")):
-            self.heard.append(f"asked another server: {request.url}")
-
-
 @pytest.fixture
 def complaints(corral: Up) -> Iterator[Complaints]:
     complaints = Complaints(corral.url)
@@ -134,13 +107,10 @@ def complaints(corral: Up) -> Iterator[Complaints]:
     assert complaints.heard == []
 
 
-OpenPage = Callable[..., Page]
-
-
 @pytest.fixture
 def open_page(chromium: Browser, corral: Up, complaints: Complaints) -> Iterator[OpenPage]:
     """Opens the UI in a browser profile of its own, signed in unless told otherwise."""
-    contexts = []
+    contexts: list[BrowserContext] = []
 
     def open_page(
         address: str = "#/nodes", *, signed_in: bool = True, at_first: str = "", **context_options: Any

@@ -3,11 +3,14 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
+
+from harness.up import Up
 
 UI = Path(__file__).parents[2] / "ui"
 
 
-def test_the_generated_types_are_current(corral, node_tools) -> None:
+def test_the_generated_types_are_current(corral: Up, node_tools: Any) -> None:
     done = subprocess.run(
         [node_tools.node, "scripts/api-types.mjs", "--check"],
         cwd=UI,

@@ -5,14 +5,15 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from harness.pages import PHONE, check_dialog, check_width, check_with_axe
+from harness.pages import PHONE, Complaints, OpenPage, check_dialog, check_width, check_with_axe
+from harness.up import Up
 
 LONG = "a-model-with-a-name-that-is-as-long-as-those-of-quantised-mixtures-often-are.Q4_K_M"
 CONFIG = f"name: {LONG}\nbackend: llama-cpp\nparameters: {{model: weights.gguf}}\n"
 
 
 @pytest.fixture
-def furnished(corral) -> Iterator[None]:
+def furnished(corral: Up) -> Iterator[None]:
     """The subjects of the dialogs: a model with older revisions, and a key."""
     admin = corral.admin
     assert admin.call("POST", "/api/models", body={"config": CONFIG}).status == 201
@@ -40,7 +41,7 @@ def look_at(page: Page, *buttons: str) -> None:
         expect(page.locator("[role=dialog], [role=alertdialog]")).to_have_count(0)
 
 
-def test_no_dialog_is_cut_off_on_a_phone(open_page, furnished) -> None:
+def test_no_dialog_is_cut_off_on_a_phone(open_page: OpenPage, furnished: None) -> None:
     page = open_page("#/nodes", bypass_csp=True, reduced_motion="reduce", **PHONE)
     page.set_default_timeout(20_000)
     look_at(page, "Add a node")
@@ -60,7 +61,9 @@ def test_no_dialog_is_cut_off_on_a_phone(open_page, furnished) -> None:
     look_at(page, "Install from a URI", "Install llama-cpp")
 
 
-def test_a_rejected_edit_on_a_phone_shows_the_reason_and_can_still_be_saved(open_page, furnished, complaints) -> None:
+def test_a_rejected_edit_on_a_phone_shows_the_reason_and_can_still_be_saved(
+    open_page: OpenPage, furnished: None, complaints: Complaints
+) -> None:
     complaints.expect("api/models/")
     page = open_page(f"#/models?open={LONG}", bypass_csp=True, reduced_motion="reduce", **PHONE)
     page.get_by_role("button", name="Edit…").click()

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
-from harness.pages import PHONE, check_width, check_with_axe
+from harness.pages import PHONE, OpenPage, check_width, check_with_axe
 from harness.up import Up, running_up
 
 PAGES = (
@@ -30,7 +31,9 @@ def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[U
 
 
 @pytest.mark.parametrize("device", [pytest.param({}, id="desktop"), pytest.param(PHONE, id="phone")])
-def test_every_page_of_a_new_installation_fits_and_axe_finds_nothing(open_page, device) -> None:
+def test_every_page_of_a_new_installation_fits_and_axe_finds_nothing(
+    open_page: OpenPage, device: dict[str, Any]
+) -> None:
     page = open_page("#/", color_scheme="light", bypass_csp=True, reduced_motion="reduce", **device)
     for address in PAGES:
         page.goto(page.url.split("#")[0] + "#/" + address)

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from harness.burst import EventBurst
 from harness.machine_speed import Yardstick
+from harness.pages import OpenPage
 from harness.programs import call
 from harness.up import Up, running_up
 
@@ -26,7 +27,7 @@ def corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[U
 
 
 @pytest.fixture(scope="module")
-def fleet(corral):
+def fleet(corral: Up) -> Up:
     token = corral.admin.call("GET", "/api/join-command").json()["token"]
 
     def register(number: int) -> None:
@@ -54,7 +55,7 @@ def fleet(corral):
     return corral
 
 
-def test_only_what_is_in_view_is_in_the_page_and_the_rest_is_found(open_page, fleet) -> None:
+def test_only_what_is_in_view_is_in_the_page_and_the_rest_is_found(open_page: OpenPage, fleet: Up) -> None:
     page = open_page()
     table = page.get_by_role("table", name="Nodes")
     expect(table).to_have_attribute("aria-rowcount", str(COUNT + 2))
@@ -73,7 +74,7 @@ def test_only_what_is_in_view_is_in_the_page_and_the_rest_is_found(open_page, fl
     assert page.get_by_role("row").count() < 60
 
 
-def test_the_roster_and_the_operations_are_there_soon_after_the_page_is_opened(open_page, fleet) -> None:
+def test_the_roster_and_the_operations_are_there_soon_after_the_page_is_opened(open_page: OpenPage, fleet: Up) -> None:
     with Yardstick() as yardstick:
         page = open_page(at_first=NOTE_FIRST_PAINT)
         page.wait_for_function("() => window.nodesShownMs && window.operationsShownMs")
@@ -101,7 +102,7 @@ LIST_REQUESTS = """() => performance.getEntriesByType("resource").map((one) => {
 })"""
 
 
-def test_scrolling_through_a_thousand_nodes_stays_smooth(open_page, fleet) -> None:
+def test_scrolling_through_a_thousand_nodes_stays_smooth(open_page: OpenPage, fleet: Up) -> None:
     page = open_page()
     expect(page.get_by_role("link", name="node-0", exact=True)).to_be_visible()
     page.get_by_role("table", name="Nodes").hover()
@@ -135,7 +136,7 @@ NOTE_FRAMES = """() => {
 }"""
 
 
-def test_fifty_operations_and_a_thousand_nodes_are_counted(open_page, fleet) -> None:
+def test_fifty_operations_and_a_thousand_nodes_are_counted(open_page: OpenPage, fleet: Up) -> None:
     page = open_page("#/activity")
     expect(page.get_by_role("heading", name="Install llama-cpp").first).to_be_visible()
     expect(page.get_by_role("button", name=f"Running and failed {OPERATIONS}")).to_be_visible()
@@ -143,7 +144,7 @@ def test_fifty_operations_and_a_thousand_nodes_are_counted(open_page, fleet) -> 
     expect(page.get_by_label("Fleet status")).to_contain_text(f"{COUNT - OPERATIONS} pending")
 
 
-def test_a_burst_of_events_leaves_the_page_time_for_typing(open_page, fleet) -> None:
+def test_a_burst_of_events_leaves_the_page_time_for_typing(open_page: OpenPage, fleet: Up) -> None:
     burst = EventBurst(list(fleet.admin.nodes().values()), per_s=EVENTS_PER_S)
     try:
         page = open_page("#/system")

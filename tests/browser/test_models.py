@@ -2,13 +2,15 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from harness.pages import COLOURS, PHONE, check_width, check_with_axe
+from harness.pages import COLOURS, PHONE, Complaints, OpenPage, check_width, check_with_axe
+from harness.up import Up
 
 PAGES = ("", "nodes", "backends", "backends?tab=gallery", "backends?tab=policies", "models?open=smollm2",
          "models?tab=gallery", "chat", "activity", "activity?tab=finished", "activity?tab=exhausted", "access",
@@ -19,7 +21,7 @@ def go(page: Page, address: str) -> None:
     page.goto(page.url.split("#")[0] + "#/" + address)
 
 
-def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) -> None:
+def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page: OpenPage) -> None:
     page = open_page("#/backends?tab=gallery")
     page.get_by_role("button", name="Install llama-cpp", exact=True).click()
     page.get_by_role("dialog", name="Install llama-cpp").get_by_role("button", name="Install", exact=True).click()
@@ -65,7 +67,7 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page) ->
     expect(code.get_by_label("Python code")).to_contain_text('model="smollm2"')
 
 
-def test_an_alias_is_as_loaded_as_the_model_it_stands_for(open_page, corral) -> None:
+def test_an_alias_is_as_loaded_as_the_model_it_stands_for(open_page: OpenPage, corral: Up) -> None:
     admin = corral.admin
     assert admin.call("POST", "/api/models", body={"config": "name: gpt-small\nalias: smollm2\n"}).status in (200, 201)
     try:
@@ -84,7 +86,7 @@ def test_an_alias_is_as_loaded_as_the_model_it_stands_for(open_page, corral) -> 
         admin.call("DELETE", "/api/models/gpt-small")
 
 
-def test_an_operation_on_a_drained_node_shows_what_it_waits_for(open_page, corral) -> None:
+def test_an_operation_on_a_drained_node_shows_what_it_waits_for(open_page: OpenPage, corral: Up) -> None:
     admin = corral.admin
     home = admin.nodes()["home"]["id"]
     assert admin.call("POST", f"/api/nodes/{home}/drain").status == 200
@@ -101,7 +103,7 @@ def test_an_operation_on_a_drained_node_shows_what_it_waits_for(open_page, corra
     admin.wait_for_status("home", "healthy")
 
 
-def test_the_overview_lists_a_model_below_its_desired_replicas(open_page, corral) -> None:
+def test_the_overview_lists_a_model_below_its_desired_replicas(open_page: OpenPage, corral: Up) -> None:
     admin = corral.admin
     config = "name: ghost\nbackend: no-such-backend\nparameters:\n  model: nowhere.gguf\n"
     wanted = {"model_name": "ghost", "min_replicas": 2, "max_replicas": 2}
@@ -125,7 +127,7 @@ def test_the_overview_lists_a_model_below_its_desired_replicas(open_page, corral
     expect(page.get_by_text("ghost")).to_have_count(0)
 
 
-def test_logs_of_a_process_are_followed(open_page) -> None:
+def test_logs_of_a_process_are_followed(open_page: OpenPage) -> None:
     page = open_page("#/nodes")
     page.get_by_role("link", name="home", exact=True).click()
     panel = page.get_by_role("complementary", name="Node details")
@@ -152,7 +154,7 @@ def log_address(url: str, node: str) -> str:
     return f"ws{url.removeprefix('http')}/ws/nodes/{node}/backend-logs/smollm2"
 
 
-def test_logs_are_followed_over_a_websocket_as_localais_pages_do(corral) -> None:
+def test_logs_are_followed_over_a_websocket_as_localais_pages_do(corral: Up) -> None:
     home = corral.admin.nodes()["home"]["id"]
     allowed = {"Authorization": f"Bearer {corral.admin.key}"}
     with connect(log_address(corral.url, home), additional_headers=allowed, proxy=None) as socket:
@@ -165,7 +167,7 @@ def test_logs_are_followed_over_a_websocket_as_localais_pages_do(corral) -> None
         assert (line["type"], line["line"]["text"] != "") == ("line", True)
 
 
-def test_a_log_socket_is_refused_without_permission(corral, open_page) -> None:
+def test_a_log_socket_is_refused_without_permission(corral: Up, open_page: OpenPage) -> None:
     home = corral.admin.nodes()["home"]["id"]
     (session,) = [one for one in open_page().context.cookies() if one["name"] == "corral_session"]
     cookie = f"corral_session={session['value']}"
@@ -185,7 +187,9 @@ def test_a_log_socket_is_refused_without_permission(corral, open_page) -> None:
     assert status(Cookie=cookie, Origin=corral.url) == 101
 
 
-def test_a_model_is_edited_and_a_second_editor_sees_the_change_of_the_first(open_page, corral, complaints) -> None:
+def test_a_model_is_edited_and_a_second_editor_sees_the_change_of_the_first(
+    open_page: OpenPage, corral: Up, complaints: Complaints
+) -> None:
     complaints.expect("api/models/smollm2")
     page = open_page("#/models?open=smollm2")
     page.get_by_role("button", name="Edit…").click()
@@ -206,7 +210,7 @@ def test_a_model_is_edited_and_a_second_editor_sees_the_change_of_the_first(open
     expect(field).to_have_value(re.compile("changed by another hand"))
 
 
-def test_the_overview_counts_requests(open_page) -> None:
+def test_the_overview_counts_requests(open_page: OpenPage) -> None:
     page = open_page("#/")
     expect(page.get_by_label("Fleet status")).to_contain_text("1 of 1 model ready")
     expect(page.get_by_role("img", name=re.compile(r"Requests.s, last hour: maximum 0\.0[1-9]"))).to_be_visible(
@@ -214,7 +218,7 @@ def test_the_overview_counts_requests(open_page) -> None:
     )
 
 
-def test_a_node_shows_its_last_hour(open_page) -> None:
+def test_a_node_shows_its_last_hour(open_page: OpenPage) -> None:
     page = open_page("#/nodes")
     page.get_by_role("link", name="home", exact=True).click()
     panel = page.get_by_role("complementary", name="Node details")
@@ -227,7 +231,7 @@ def test_a_node_shows_its_last_hour(open_page) -> None:
     expect(charts.and_(panel.get_by_label(re.compile("^Requests in flight, last hour: maximum [01]")))).to_be_visible()
 
 
-def test_a_model_is_scaled_and_unloaded(open_page) -> None:
+def test_a_model_is_scaled_and_unloaded(open_page: OpenPage) -> None:
     page = open_page("#/models?open=smollm2")
     panel = page.get_by_role("complementary", name="Model details")
     panel.get_by_role("button", name="Scale…").click()
@@ -246,7 +250,7 @@ def test_a_model_is_scaled_and_unloaded(open_page) -> None:
     expect(panel).to_contain_text("Replicas (0)", timeout=30_000)
 
 
-def test_a_model_with_desired_replicas_is_scaled_instead_of_unloaded(open_page, corral) -> None:
+def test_a_model_with_desired_replicas_is_scaled_instead_of_unloaded(open_page: OpenPage, corral: Up) -> None:
     admin = corral.admin
     wanted = {"model_name": "smollm2", "min_replicas": 1, "max_replicas": 1}
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
@@ -263,7 +267,7 @@ def test_a_model_with_desired_replicas_is_scaled_instead_of_unloaded(open_page, 
         admin.call("DELETE", "/api/nodes/scheduling/smollm2")
 
 
-def test_a_key_is_created_shown_once_limited_and_revoked(open_page, corral) -> None:
+def test_a_key_is_created_shown_once_limited_and_revoked(open_page: OpenPage, corral: Up) -> None:
     page = open_page("#/access")
     page.get_by_role("button", name="New key").click()
     page.get_by_label("Name").fill("plugin")
@@ -290,7 +294,7 @@ def test_a_key_is_created_shown_once_limited_and_revoked(open_page, corral) -> N
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("device", [pytest.param({}, id="desktop"), pytest.param(PHONE, id="phone")])
-def test_every_page_fits_and_axe_finds_nothing(open_page, theme, device) -> None:
+def test_every_page_fits_and_axe_finds_nothing(open_page: OpenPage, theme: str, device: dict[str, Any]) -> None:
     page = open_page("#/", color_scheme=theme, bypass_csp=True, reduced_motion="reduce", **device)
     for address in PAGES:
         go(page, address)

@@ -4,7 +4,9 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
+from harness.pages import Complaints, OpenPage
 from harness.programs import call
+from harness.up import Up
 
 
 def row(page: Page, name: str) -> Locator:
@@ -16,7 +18,7 @@ def choose(page: Page, name: str, action: str) -> None:
     page.get_by_role("menuitem", name=action).click()
 
 
-def test_the_local_node_is_shown_healthy_with_its_hardware(open_page) -> None:
+def test_the_local_node_is_shown_healthy_with_its_hardware(open_page: OpenPage) -> None:
     page = open_page()
     expect(row(page, "home")).to_contain_text("Healthy")
     expect(row(page, "home").get_by_role("meter", name="RAM")).to_have_attribute(
@@ -32,7 +34,7 @@ def test_the_local_node_is_shown_healthy_with_its_hardware(open_page) -> None:
 
 
 def test_a_node_joins_with_the_shown_command_is_approved_managed_and_removed_without_a_reload(
-    open_page, corral, complaints
+    open_page: OpenPage, corral: Up, complaints: Complaints
 ) -> None:
     complaints.expect("/labels")
     page = open_page()
@@ -96,7 +98,7 @@ def test_a_node_joins_with_the_shown_command_is_approved_managed_and_removed_wit
     expect(page.get_by_role("listitem").filter(has_text="node.labelled").first).to_contain_text("second")
 
 
-def test_two_pages_show_the_same(open_page) -> None:
+def test_two_pages_show_the_same(open_page: OpenPage) -> None:
     one, other = open_page(), open_page()
     expect(row(other, "home")).to_contain_text("Healthy")
     choose(one, "home", "Drain…")
@@ -106,7 +108,7 @@ def test_two_pages_show_the_same(open_page) -> None:
     expect(row(one, "home")).to_contain_text("Healthy")
 
 
-def test_the_address_holds_the_view_of_the_page(open_page) -> None:
+def test_the_address_holds_the_view_of_the_page(open_page: OpenPage) -> None:
     page = open_page()
     page.get_by_label("Search nodes").fill("no such node")
     expect(page.get_by_text("No matching nodes")).to_be_visible()
@@ -127,7 +129,7 @@ def test_the_address_holds_the_view_of_the_page(open_page) -> None:
     expect(page).to_have_url(re.compile(r"sort=seen"))
 
 
-def test_no_width_of_the_window_cuts_anything_off(open_page) -> None:
+def test_no_width_of_the_window_cuts_anything_off(open_page: OpenPage) -> None:
     page = open_page()
     expect(row(page, "home")).to_contain_text("Healthy")
     for panel_open in (False, True):
@@ -141,28 +143,29 @@ def test_no_width_of_the_window_cuts_anything_off(open_page) -> None:
 
 def too_wide(page: Page) -> list[str]:
     """What can be scrolled sideways, but for the status filters, which may."""
-    return page.evaluate(
+    found: list[str] = page.evaluate(
         """() => [...document.querySelectorAll("html, main, main *")]
             .filter(element => element.scrollWidth > element.clientWidth && element.clientWidth > 0)
             .filter(element => ["auto", "scroll", "visible"].includes(getComputedStyle(element).overflowX))
             .filter(element => getComputedStyle(element).display !== "inline" && !element.closest("[role=group]"))
             .map(element => element.outerHTML.slice(0, 120))"""
     )
+    return found
 
 
-def test_the_address_of_a_removed_node_leads_back(open_page) -> None:
+def test_the_address_of_a_removed_node_leads_back(open_page: OpenPage) -> None:
     page = open_page("#/nodes/gone")
     expect(page.get_by_text("Node not found")).to_be_visible()
     page.get_by_role("button", name="Back to all nodes").click()
     expect(page).to_have_url(re.compile(r"#/nodes$"))
 
 
-def test_a_node_is_found_by_its_name_too(open_page) -> None:
+def test_a_node_is_found_by_its_name_too(open_page: OpenPage) -> None:
     page = open_page("#/nodes/home")
     expect(page.get_by_role("complementary", name="Node details").get_by_role("heading", name="home")).to_be_visible()
 
 
-def test_everything_is_reachable_by_keyboard(open_page) -> None:
+def test_everything_is_reachable_by_keyboard(open_page: OpenPage) -> None:
     page = open_page()
     expect(row(page, "home")).to_be_visible()
     page.keyboard.press("/")
@@ -202,7 +205,7 @@ def tab_to(page: Page, target: Locator) -> None:
     raise AssertionError(f"40 tabs do not reach {target}")
 
 
-def test_a_second_machine_that_claims_to_be_a_node_is_shown_with_an_action(open_page, corral) -> None:
+def test_a_second_machine_that_claims_to_be_a_node_is_shown_with_an_action(open_page: OpenPage, corral: Up) -> None:
     page = open_page()
     expect(row(page, "home")).to_contain_text("Healthy")
     token = corral.admin.call("GET", "/api/join-command").json()["token"]

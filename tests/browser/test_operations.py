@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry, Trickle
+from harness.pages import OpenPage
 from harness.programs import Admin
 from harness.waiting import wait_until
 
@@ -83,7 +84,7 @@ def install(page: Page, name: str) -> Locator:
     return shown
 
 
-def test_nodes_are_approved_on_the_overview(open_page) -> None:
+def test_nodes_are_approved_on_the_overview(open_page: OpenPage) -> None:
     page = open_page("#/")
     for name in NODES:
         page.get_by_role("button", name=f"Approve {name}").click()
@@ -92,7 +93,9 @@ def test_nodes_are_approved_on_the_overview(open_page) -> None:
     expect(page.get_by_label("Fleet status")).to_contain_text("0 pending")
 
 
-def test_an_install_is_shown_on_every_node_through_unconfirmed_to_done(open_page, corral) -> None:
+def test_an_install_is_shown_on_every_node_through_unconfirmed_to_done(
+    open_page: OpenPage, corral: FleetCorral
+) -> None:
     corral.offer("slow", "1", extra={"weights": os.urandom(SLOW_BYTES)})
     page = open_page("#/backends")
     shown = install(page, "slow")
@@ -115,7 +118,7 @@ def test_an_install_is_shown_on_every_node_through_unconfirmed_to_done(open_page
         expect(table.get_by_role("row").filter(has_text=name)).not_to_contain_text("not installed")
 
 
-def test_an_open_gallery_shows_new_backends(open_page, corral) -> None:
+def test_an_open_gallery_shows_new_backends(open_page: OpenPage, corral: FleetCorral) -> None:
     page = open_page("#/backends?tab=gallery")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="Install slow", exact=True)).to_be_visible()
@@ -123,7 +126,7 @@ def test_an_open_gallery_shows_new_backends(open_page, corral) -> None:
     expect(page.get_by_role("button", name="Install large", exact=True)).to_be_visible()
 
 
-def test_a_cancelled_install_stops_and_is_shown_as_cancelled(open_page, corral) -> None:
+def test_a_cancelled_install_stops_and_is_shown_as_cancelled(open_page: OpenPage, corral: FleetCorral) -> None:
     page = open_page("#/backends")
     shown = install(page, "large")
     expect(node_rows(shown).filter(has_text=re.compile(r"\d+ %")).first).to_be_visible()
@@ -136,7 +139,9 @@ def test_a_cancelled_install_stops_and_is_shown_as_cancelled(open_page, corral) 
     expect(page.get_by_role("button", name=re.compile("^Install large Cancelled by key "))).to_be_visible()
 
 
-def test_failed_nodes_show_the_error_and_are_retried_one_by_one_or_together(open_page, corral) -> None:
+def test_failed_nodes_show_the_error_and_are_retried_one_by_one_or_together(
+    open_page: OpenPage, corral: FleetCorral
+) -> None:
     corral.offer("flaky", "1")
     corral.line.refusing = True
     page = open_page("#/backends")
@@ -166,7 +171,7 @@ def test_failed_nodes_show_the_error_and_are_retried_one_by_one_or_together(open
     expect(page.get_by_role("heading", name="Nothing needs a manual retry")).to_be_visible()
 
 
-def test_upgrade_all_empties_the_list_and_a_node_is_rolled_back(open_page, corral) -> None:
+def test_upgrade_all_empties_the_list_and_a_node_is_rolled_back(open_page: OpenPage, corral: FleetCorral) -> None:
     corral.offer("flaky", "2")
     page = open_page("#/backends")
     page.get_by_role("button", name="Check for upgrades").click()
@@ -188,7 +193,7 @@ def test_upgrade_all_empties_the_list_and_a_node_is_rolled_back(open_page, corra
     expect(row).to_contain_text("Rolled back")
 
 
-def test_a_backend_that_is_not_in_a_gallery_is_installed_from_a_uri(open_page, corral) -> None:
+def test_a_backend_that_is_not_in_a_gallery_is_installed_from_a_uri(open_page: OpenPage, corral: FleetCorral) -> None:
     corral.fleet.registry.push("homemade", localai_files("1"))
     page = open_page("#/backends?tab=gallery")
     page.get_by_role("button", name="Install from a URI").click()
@@ -209,7 +214,7 @@ def read_table(page: Page) -> str:
     return page.get_by_role("table", name="Backends by node").inner_text()
 
 
-def test_two_frontends_show_the_same(chromium, corral, open_page) -> None:
+def test_two_frontends_show_the_same(chromium: Browser, corral: FleetCorral, open_page: OpenPage) -> None:
     other = corral.fleet.start_frontend("b", *FLAGS)
     page = open_page("#/backends")
     context = chromium.new_context(viewport={"width": 1440, "height": 900})
@@ -234,7 +239,7 @@ def test_two_frontends_show_the_same(chromium, corral, open_page) -> None:
     context.close()
 
 
-def test_a_policy_is_shown_changed_and_ended(open_page, corral) -> None:
+def test_a_policy_is_shown_changed_and_ended(open_page: OpenPage, corral: FleetCorral) -> None:
     page = open_page("#/backends?tab=policies")
     row = page.get_by_role("listitem").filter(has=page.get_by_text("flaky", exact=True))
     expect(row).to_contain_text("Present")

@@ -1,14 +1,18 @@
 """Every page: both themes, small screens, accessibility, and a frontend that restarts."""
 
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from harness.pages import COLOURS, PHONE, check_width, check_with_axe
+from harness.pages import COLOURS, PHONE, Complaints, OpenPage, check_width, check_with_axe
+from harness.up import Up
 
 
-def test_the_page_recovers_automatically_when_the_frontend_restarts(open_page, corral, complaints) -> None:
+def test_the_page_recovers_automatically_when_the_frontend_restarts(
+    open_page: OpenPage, corral: Up, complaints: Complaints
+) -> None:
     page = open_page()
     complaints.expect("ERR_CONNECTION_REFUSED")
     complaints.expect("ERR_INCOMPLETE_CHUNKED_ENCODING")
@@ -28,7 +32,9 @@ def test_the_page_recovers_automatically_when_the_frontend_restarts(open_page, c
     assert page.evaluate("window.neverReloaded") is True
 
 
-def test_a_page_opened_while_the_frontend_is_down_opens_when_it_is_back(open_page, corral, complaints) -> None:
+def test_a_page_opened_while_the_frontend_is_down_opens_when_it_is_back(
+    open_page: OpenPage, corral: Up, complaints: Complaints
+) -> None:
     """Its code has not been fetched yet: the test keeps it away."""
     for text in ("ERR_CONNECTION_", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_FAILED", "503", "Unable to preload"):
         complaints.expect(text)
@@ -46,7 +52,7 @@ def test_a_page_opened_while_the_frontend_is_down_opens_when_it_is_back(open_pag
     expect(page.get_by_role("heading", name="Backends", exact=True)).to_be_visible()
 
 
-def test_a_hidden_page_closes_its_connection_and_is_live_again_when_visible(open_page) -> None:
+def test_a_hidden_page_closes_its_connection_and_is_live_again_when_visible(open_page: OpenPage) -> None:
     page = open_page("#/system")
     state = page.locator("[data-connection]")
     page.clock.install()
@@ -69,7 +75,7 @@ def look_at(page: Page, looked_at: bool) -> None:
     )
 
 
-def test_on_a_phone_everything_fits_the_width_and_navigation_is_at_the_bottom(open_page) -> None:
+def test_on_a_phone_everything_fits_the_width_and_navigation_is_at_the_bottom(open_page: OpenPage) -> None:
     page = open_page(**PHONE)
     expect(page.get_by_role("link", name="home", exact=True)).to_be_visible()
     check_width(page)
@@ -94,7 +100,7 @@ def test_on_a_phone_everything_fits_the_width_and_navigation_is_at_the_bottom(op
     check_width(page)
 
 
-def test_the_theme_follows_the_system_until_one_is_chosen_and_the_choice_lasts(open_page) -> None:
+def test_the_theme_follows_the_system_until_one_is_chosen_and_the_choice_lasts(open_page: OpenPage) -> None:
     page = open_page(color_scheme="dark")
     expect(page.get_by_role("heading", name="Nodes", level=1)).to_be_visible()
     assert brightness(page) < 60
@@ -111,13 +117,13 @@ def brightness(page: Page) -> float:
     return max(float(part) for part in re.findall(r"[\d.]+", colour)[:3])
 
 
-def test_the_system_page_shows_the_state_of_store_and_bus(open_page) -> None:
+def test_the_system_page_shows_the_state_of_store_and_bus(open_page: OpenPage) -> None:
     page = open_page("#/system")
     expect(page.get_by_text("Connected", exact=True)).to_be_visible()
     expect(page.get_by_text("Available", exact=True)).to_be_visible()
 
 
-def test_an_unknown_address_leads_back(open_page) -> None:
+def test_an_unknown_address_leads_back(open_page: OpenPage) -> None:
     page = open_page("#/nowhere")
     expect(page.get_by_role("heading", name="Page not found", level=1)).to_be_visible()
     page.get_by_role("link", name="Go to overview").click()
@@ -126,7 +132,9 @@ def test_an_unknown_address_leads_back(open_page) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("device", [pytest.param({}, id="desktop"), pytest.param(PHONE, id="phone")])
-def test_axe_finds_nothing_to_complain_about(open_page, corral, theme, device) -> None:
+def test_axe_finds_nothing_to_complain_about(
+    open_page: OpenPage, corral: Up, theme: str, device: dict[str, Any]
+) -> None:
     rules = COLOURS if theme == "dark" else ()
     page = open_page(color_scheme=theme, bypass_csp=True, reduced_motion="reduce", **device)
     expect(page.get_by_role("link", name="home", exact=True)).to_be_visible()

@@ -3,6 +3,7 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ UI = Path(__file__).parents[2] / "ui"
 
 
 @pytest.mark.parametrize("script", ["check", "lint", "test"])
-def test_npm_run(script: str, node_tools) -> None:
+def test_npm_run(script: str, node_tools: Any) -> None:
     done = subprocess.run(
         [*node_tools.npm, "run", script],
         cwd=UI,

@@ -338,13 +338,13 @@ class HardOfHearing:
                     raise
 
 
-async def test_a_closed_bus_looks_for_no_server_any_more(nats: Nats) -> None:
+async def test_a_closed_bus_looks_for_no_server_any_more(nats: Nats, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process whose bus died before it must end all the same."""
     hearing = HardOfHearing()
     async with connect_bus(nats.options(nats.credentials(None), inbox="_INBOX.me")) as bus:
         client = bus._client
         assert client is not None
-        client._select_next_server = hearing.look
+        monkeypatch.setattr(client, "_select_next_server", hearing.look)
         nats.stop()
         await asyncio.wait_for(hearing.looking.wait(), 60)
     assert hearing.missed > 3

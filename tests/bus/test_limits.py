@@ -33,6 +33,7 @@ from corral.bus.node_api import (
 )
 from corral.core.errors import InvalidInput
 from corral.core.nodes.history import TrafficShare
+from corral.core.nodes.observed import ProcessStatus
 
 fuzz = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 
@@ -133,22 +134,21 @@ def test_any_bytes_are_read_or_refused(kind: type[msgspec.Struct], body: bytes) 
 @fuzz
 @given(data=some.data())
 def test_any_body_of_the_node_api_is_read_or_refused(read: Callable[[bytes], object], data: some.DataObject) -> None:
-    kind = {
+    kinds: dict[Callable[[bytes], object], type[msgspec.Struct]] = {
         decode_register: node_api.RegisterRequest,
         decode_register_reply: node_api.RegisterReply,
         decode_heartbeat: node_api.HeartbeatRequest,
         decode_heartbeat_sender: node_api.HeartbeatSender,
         decode_heartbeat_reply: node_api.HeartbeatReply,
-    }[read]  # type: ignore[index]
-    document = data.draw(_fields(kind))
+    }
+    document = data.draw(_fields(kinds[read]))
     _try(read, json.dumps(document).encode("utf-8", "surrogatepass"))
     _try(read, data.draw(some.binary(max_size=100)))
 
 
 def _report(**fields: Any) -> NodeReport:
-    return NodeReport(
-        **{"node": "n", "instance": "i", "epoch": 1, "sequence": 1, "backends": [], "processes": []} | fields
-    )
+    plain: dict[str, Any] = {"node": "n", "instance": "i", "epoch": 1, "sequence": 1, "backends": [], "processes": []}
+    return NodeReport(**plain | fields)
 
 
 def _backend(name: str = "a", **fields: Any) -> ListedBackend:
@@ -191,7 +191,9 @@ def test_what_we_send_can_be_read_whatever_a_program_printed() -> None:
 
 
 def test_the_report_of_a_large_node_passes() -> None:
-    process = ReportedProcess("m#0", "m", 0, backend="b", digest="sha256:0", protocol="http", state="ready", reason="x")
+    process = ReportedProcess(
+        "m#0", "m", 0, backend="b", digest="sha256:0", protocol="http", state=ProcessStatus.READY, reason="x"
+    )
     large = _report(
         backends=[_backend(f"backend-{number}", versions=["sha256:" + "0" * 64] * 3) for number in range(2000)],
         processes=[msgspec.structs.replace(process, process_key=f"m#{number}") for number in range(2000)],

@@ -51,7 +51,7 @@ KEY = "k" * 43
 
 
 def same(left: bytes, right: bytes) -> bool:
-    return json.loads(left) == json.loads(right)
+    return bool(json.loads(left) == json.loads(right))
 
 
 def test_a_go_workers_registration_is_read_field_by_field() -> None:

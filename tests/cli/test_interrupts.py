@@ -17,6 +17,7 @@ import pytest
 from harness.programs import clean_environment
 from harness.up import Up
 from harness.waiting import wait_until
+from harness.zygote import ForkedProcess
 
 ID = "0d8f8a52-6a0b-4b0f-9d3f-6a6f0d1c2b3a"
 OPERATION = {
@@ -63,7 +64,7 @@ def interrupt_twice(process: int, gap_s: float) -> None:
         return
 
 
-def interrupt_without_pause(process: "subprocess.Popen[bytes]") -> None:
+def interrupt_without_pause(process: "subprocess.Popen[bytes] | ForkedProcess") -> None:
     """As a held key does, only faster: whatever handles one is met by another."""
     give_up_s = time.monotonic() + 120
     while process.poll() is None:

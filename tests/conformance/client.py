@@ -6,13 +6,17 @@ Prints one `ok NAME` for each check; the first that fails ends it with a traceba
 import base64
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import openai
+from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
 
 url, key, model, *features = sys.argv[1:]
 client = openai.OpenAI(base_url=f"{url}/v1", api_key=key, timeout=120, max_retries=0)
-HORSE = [{"role": "user", "content": "Name one colour of a horse."}]
-TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
+HORSE: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Name one colour of a horse."}]
+TOOLS: list[ChatCompletionToolUnionParam] = [
+    {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+]
 CHECKS: dict[str, Callable[[], None]] = {}
 
 
@@ -83,7 +87,7 @@ def a_stream_can_be_left() -> None:
 @check("echo")
 def every_character_arrives() -> None:
     said = "gr\u00fc\u00df dich \U0001f40e"
-    messages = [{"role": "user", "content": said}]
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": said}]
     whole = client.chat.completions.create(model=model, messages=messages)
     assert (whole.choices[0].message.content or "").endswith(said)
     stream = client.chat.completions.create(model=model, messages=messages, stream=True)
@@ -101,21 +105,21 @@ def tools_can_be_offered() -> None:
 
 @check("tools")
 def tools_are_called() -> None:
-    messages = [{"role": "user", "content": "tool"}]
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "tool"}]
     answer = client.chat.completions.create(model=model, messages=messages, tools=TOOLS)
     choice = answer.choices[0]
     assert choice.finish_reason == "tool_calls"
     call = (choice.message.tool_calls or [])[0]
-    assert (call.type, call.function.name, call.function.arguments) == ("function", "weather", '{"city": "Paris"}')
+    assert call.type == "function"
+    assert (call.function.name, call.function.arguments) == ("weather", '{"city": "Paris"}')
     assert call.id
     with client.chat.completions.stream(model=model, messages=messages, tools=TOOLS) as stream:
         final = stream.get_final_completion()
     call = (final.choices[0].message.tool_calls or [])[0]
     assert (call.function.name, call.function.arguments) == ("weather", '{"city": "Paris"}')
-    result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
-    followed = client.chat.completions.create(
-        model=model, messages=[*messages, choice.message.model_dump(exclude_none=True), result], tools=TOOLS
-    )
+    asked: Any = choice.message.model_dump(exclude_none=True)
+    messages += [asked, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+    followed = client.chat.completions.create(model=model, messages=messages, tools=TOOLS)
     assert "sunny" in (followed.choices[0].message.content or "")
 
 
@@ -169,7 +173,7 @@ def wrong_input_is_refused() -> None:
 
 @check("errors")
 def a_failing_backend_is_an_error() -> None:
-    messages = [{"role": "user", "content": "fail"}]
+    messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "fail"}]
     error = fails(openai.InternalServerError, lambda: client.chat.completions.create(model=model, messages=messages))
     assert "fell over" in error.message
 
@@ -177,7 +181,7 @@ def a_failing_backend_is_an_error() -> None:
 @check("chat")
 def a_time_out_is_the_clients_own_and_harms_nobody() -> None:
     hasty = client.with_options(timeout=0.5)
-    long = {"max_tokens": 1500, "extra_body": {"ignore_eos": True}}
+    long: dict[str, Any] = {"max_tokens": 1500, "extra_body": {"ignore_eos": True}}
     try:
         hasty.chat.completions.create(model=model, messages=[{"role": "user", "content": "hang"}], **long)
     except openai.APITimeoutError:

@@ -20,7 +20,7 @@ def chat(**more: Any) -> ChatOpenAI:
     return ChatOpenAI(base_url=f"{url}/v1", api_key=key, model=model, timeout=120, max_retries=0, **more)
 
 
-@tool
+@tool  # type: ignore[untyped-decorator]  # its package is not in our environment
 def weather(city: str) -> str:
     """The weather of a city."""
     return f"dry in {city}"

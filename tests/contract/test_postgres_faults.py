@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import asyncpg
@@ -44,7 +44,7 @@ async def through(rig: Rig, proxy: Proxy) -> Database:
     return await rig.open(port=proxy.port, acquire_within_s=1.0, statement_within_s=0.5)
 
 
-def held(event: asyncio.Event, entered: asyncio.Event) -> Callable[[Tx], Awaitable[None]]:
+def held(event: asyncio.Event, entered: asyncio.Event) -> Callable[[Tx], Coroutine[Any, Any, None]]:
     async def body(tx: Tx) -> None:
         await tx.execute("SELECT 1")
         entered.set()
@@ -463,7 +463,7 @@ async def test_a_transaction_that_goes_on_after_a_failed_statement_is_not_called
 async def test_when_all_connections_are_taken_the_next_call_waits_briefly_and_then_fails(rig: Rig) -> None:
     database = await rig.open(connections=1, acquire_within_s=0.2)
     release, entered = asyncio.Event(), asyncio.Event()
-    holding = asyncio.ensure_future(database.read(held(release, entered)))  # type: ignore[arg-type]
+    holding = asyncio.create_task(database.read(held(release, entered)))
     await entered.wait()
     told = pytest.raises(Unavailable, match=r"no connection became free within 0\.2 s")
     with promised("a brief wait", within_s=2), told:
@@ -533,10 +533,11 @@ async def test_a_server_without_free_connections_is_unavailable_not_broken(rig: 
     rig.run_sql("CREATE ROLE few LOGIN CONNECTION LIMIT 1")
     try:
         rig.run_sql("GRANT ALL ON things TO few")
-        url = f"postgresql://few@127.0.0.1:{rig.server.port}/{rig.name}"  # type: ignore[union-attr]
+        assert rig.server is not None
+        url = f"postgresql://few@127.0.0.1:{rig.server.port}/{rig.name}"
         database = await PostgresDatabase.connect(url, "db", connections=2, clock=SystemClock(), ids=SystemIds())
         release, entered = asyncio.Event(), asyncio.Event()
-        holding = asyncio.ensure_future(database.read(held(release, entered)))  # type: ignore[arg-type]
+        holding = asyncio.create_task(database.read(held(release, entered)))
         await entered.wait()
         with pytest.raises(Unavailable, match="too many connections"):
             await write_thing(database, "a", 1)

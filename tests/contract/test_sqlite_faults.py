@@ -104,7 +104,7 @@ def test_a_place_where_no_file_can_be_made_is_named(tmp_path: Path) -> None:
 async def test_what_was_acknowledged_is_on_disk(database: Database) -> None:
     async def settings(tx: Tx) -> list[object]:
         return [
-            dict(row).popitem()[1]  # type: ignore[call-overload]
+            dict(row).popitem()[1]
             for pragma in ("journal_mode", "synchronous", "foreign_keys")
             for row in await tx.fetch(f"PRAGMA {pragma}")
         ]

@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,10 @@ def _told(admin: Admin) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def _beaten_since(admin: Admin, names: tuple[str, ...], *, seconds: float) -> bool:
-    return all(admin.nodes()[name]["last_seen_age_s"] < seconds for name in names)
+def _told_if_beaten(admin: Admin, names: tuple[str, ...], *, seconds: float) -> dict[str, tuple[Any, ...]] | None:
+    """What it tells of all nodes, once these have beaten lately."""
+    is_beaten = all(admin.nodes()[name]["last_seen_age_s"] < seconds for name in names)
+    return _told(admin) if is_beaten else None
 
 
 _started: dict[str, float] = {}
@@ -114,12 +117,12 @@ def test_both_frontends_show_the_same_and_either_may_die(fleet: Fleet) -> None:
     for dead, alive in (("a", second), ("b", first)):
         fleet.frontends[dead].kill()
         seen = wait_until(
-            lambda alive=alive: _beaten_since(alive, ("one", "two"), seconds=1.0) and _told(alive),
+            partial(_told_if_beaten, alive, ("one", "two"), seconds=1.0),
             what="both workers beat at the frontend that is left",
         )
         if dead == "a":
             # Long enough for the other one to take over the health pass (a lease of 15 s) and to judge silence.
-            wait_until(lambda dead=dead: _passed(18.0, dead), what="a verdict was due", within_s=30)
+            wait_until(partial(_passed, 18.0, dead), what="a verdict was due", within_s=30)
         assert _told(alive) == seen
         assert {node["status"] for node in alive.nodes().values()} == {"healthy"}
         fleet.start_frontend(dead)

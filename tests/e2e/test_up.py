@@ -4,13 +4,14 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from corral.cli.client import api as client
-from corral.cli.commands.doctor import doctor_command
+from corral.cli.client.api import connect
+from corral.cli.commands.doctor import examine, read_status
 from harness.ports import free_port
 from harness.programs import Admin, Program, call, clean_environment, run_cli
 from harness.up import Up
@@ -127,9 +128,10 @@ def test_doctor_takes_no_other_frontend_for_the_one_of_its_data_directory(
 ) -> None:
     kept = {"name": "vm", "listen": f"127.0.0.1:{free_port()}", "bus_port": free_port()}
     (tmp_path / "up.json").write_text(json.dumps(kept))
-    monkeypatch.setattr(client, "DEFAULT_URL", up.url)
-    environment = {"CORRAL_DATA_DIR": str(tmp_path), "CORRAL_API_KEY": up.admin.key}
-    said = CliRunner().invoke(doctor_command, env=environment).output
+    monkeypatch.setenv("CORRAL_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("CORRAL_API_KEY", up.admin.key)
+    api = connect(None, None, as_json=False, default_url=up.url)
+    said = "\n".join(f"{finding.text} {finding.advice}" for finding in examine(api, read_status(api)))
     assert f"not running in {tmp_path}" in said
     assert up.url not in said
 
@@ -230,20 +232,25 @@ def test_a_lost_or_revoked_local_key_is_replaced_at_the_next_start(tmp_path: Pat
     assert admin.call("GET", "/api/nodes").status == 401
     running.program.stop()
     key_file = running.data / "keys" / "admin.key"
-    for starts, lose in ((2, lambda: None), (3, key_file.unlink)):
-        lose()
+    for starts, is_lost in ((2, False), (3, True)):
+        if is_lost:
+            key_file.unlink()
         again = Program("up", *running.flags, log=running.log)
         try:
-            wait_until(lambda starts=starts: running.output_count() == starts, what="it starts again", within_s=60)
+            wait_until(partial(_has_started, running, starts), what="it starts again", within_s=60)
             assert running.admin.call("GET", "/api/nodes").status == 200
             assert Admin(running.url, mine["key"]).call("GET", "/api/nodes").status == 200
         finally:
             again.stop()
 
 
+def _has_started(running: Up, times: int) -> bool:
+    return running.output_count() == times
+
+
 def test_keys_of_ones_own_are_taken_and_variables_meant_for_other_roles_lead_no_part_astray(tmp_path: Path) -> None:
-    own = {"CORRAL_ADMIN_KEY": "corral-my-own", "CORRAL_REGISTRATION_TOKEN": "my-own-token"}
-    stray = {"CORRAL_STORE": "postgresql://127.0.0.1:1/x", "CORRAL_BUS": "nats://127.0.0.1:1"}
+    own: dict[str, Any] = {"CORRAL_ADMIN_KEY": "corral-my-own", "CORRAL_REGISTRATION_TOKEN": "my-own-token"}
+    stray: dict[str, Any] = {"CORRAL_STORE": "postgresql://127.0.0.1:1/x", "CORRAL_BUS": "nats://127.0.0.1:1"}
     running = Up(tmp_path, **own, **stray, CORRAL_TOKEN="stray", CORRAL_JOIN="http://127.0.0.1:1")
     try:
         admin = running.wait_ready()

@@ -55,7 +55,7 @@ def let_desired_state_look(fleet: Cluster, *, sign_installed_by: str) -> None:
 
     def healed() -> bool:
         rows = fleet.admin().call("GET", "/api/intents?backend=sign").json()
-        return rows[0]["operation_id"] != sign_installed_by and rows[0]["state"] == "succeeded"
+        return bool(rows[0]["operation_id"] != sign_installed_by and rows[0]["state"] == "succeeded")
 
     fleet.wait_for(healed, "desired state has looked")
 

@@ -1,6 +1,6 @@
 """Lines that are cut while a fleet works: a worker's to the bus, a frontend's to the bus, a frontend's to the store."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -49,12 +49,12 @@ def attempts(fleet: Cluster) -> list[tuple[str, int]]:
     ],
 )
 def test_a_worker_cut_off_from_the_bus_costs_no_attempt_and_does_it_when_the_line_is_mended(
-    fleet: Cluster, admin: Admin, bus_line: ProxyThread, cut: tuple[object, ...]
+    fleet: Cluster, admin: Admin, bus_line: ProxyThread, cut: tuple[Callable[[Proxy], None], ...]
 ) -> None:
     """F-23, F-24."""
     digest = fleet.offer_image("echo", localai_files("1"))
     assert admin.call("POST", "/api/galleries/refresh").status == 200
-    bus_line.do(*cut)  # type: ignore[arg-type]
+    bus_line.do(*cut)
     job = fleet.begin("/api/backends/install/echo")
     admin.wait_for_status("one", "unhealthy")
     (node,) = fleet.operation(job)["nodes"]

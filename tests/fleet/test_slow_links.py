@@ -62,7 +62,7 @@ def test_an_install_past_its_time_out_is_yellow_spends_no_attempt_and_succeeds(f
         if not seen or seen[-1] != node["status"]:
             seen.append(node["status"])
         assert node["attempts"] == 0
-        return shown["state"] == "completed"
+        return bool(shown["state"] == "completed")
 
     wait_until(ended, what="it ends", within_s=60)
     assert seen == ["downloading", "running_on_worker", "success"] or seen == [

@@ -6,17 +6,7 @@ import pytest
 
 from corral.core.errors import Unavailable
 from corral.frontend.snapshots import Snapshot
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def now_ms(self) -> int:
-        return int(self.now_s * 1000)
+from harness.clocks import HeldClock
 
 
 class Store:
@@ -37,7 +27,7 @@ class Store:
 
 
 async def test_readers_share_one_error_which_is_kept_for_a_while() -> None:
-    store, clock = Store(), Clock()
+    store, clock = Store(), HeldClock()
     store.failing = True
     snapshot = Snapshot(store.read, clock=clock, every_s=1.0)
     waiting = [asyncio.create_task(snapshot.get()) for _ in range(50)]
@@ -55,7 +45,7 @@ async def test_readers_share_one_error_which_is_kept_for_a_while() -> None:
 
 
 async def test_a_value_is_kept_until_it_is_old_or_changed() -> None:
-    store, clock = Store(), Clock()
+    store, clock = Store(), HeldClock()
     store.go_on.set()
     snapshot = Snapshot(store.read, clock=clock, every_s=1.0)
     assert [await snapshot.get(), await snapshot.get()] == [1, 1]
@@ -67,7 +57,7 @@ async def test_a_value_is_kept_until_it_is_old_or_changed() -> None:
 
 async def test_a_cancelled_reader_does_not_cancel_the_read() -> None:
     store = Store()
-    snapshot = Snapshot(store.read, clock=Clock(), every_s=1.0)
+    snapshot = Snapshot(store.read, clock=HeldClock(), every_s=1.0)
     first, second = (asyncio.create_task(snapshot.get()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -78,7 +68,7 @@ async def test_a_cancelled_reader_does_not_cancel_the_read() -> None:
 
 async def test_a_value_read_before_a_change_is_not_kept() -> None:
     store = Store()
-    snapshot = Snapshot(store.read, clock=Clock(), every_s=1.0)
+    snapshot = Snapshot(store.read, clock=HeldClock(), every_s=1.0)
     before = asyncio.create_task(snapshot.get())
     await asyncio.sleep(0.01)
     snapshot.forget()

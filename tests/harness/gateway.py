@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import httpx
 from starlette.responses import PlainTextResponse
 
 from corral.core.replicas.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
@@ -17,7 +18,7 @@ from corral.frontend.gateway.keys import ClientKey
 from corral.frontend.gateway.limits import GatewayLimits
 from corral.frontend.gateway.loads import LoadFailed, Loads
 from corral.frontend.gateway.metrics import GatewayMetrics
-from corral.frontend.gateway.upstream.upstream import HttpUpstream
+from corral.frontend.gateway.upstream.upstream import REST_S, HttpUpstream
 from corral.system import SystemClock, SystemIds
 from corral.system.http_limits import HttpLimits
 from corral.system.http_server import serve_http
@@ -226,6 +227,10 @@ class RunningGateway:
         return render(self.gateway.metrics.registry.collect())
 
 
+def calling(gateway: RunningGateway) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=gateway.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=20)
+
+
 @asynccontextmanager
 async def running_gateway(
     *,
@@ -233,12 +238,13 @@ async def running_gateway(
     loads: Loads | None = None,
     drivers: Mapping[str, Driver] | None = None,
     http: HttpLimits | None = None,
+    hold_back_s: float = REST_S,
 ) -> AsyncIterator[RunningGateway]:
     clock, ids = SystemClock(), SystemIds()
     routes, keys = Routes(), Keys()
     listener = bind_socket("127.0.0.1", 0, setting="")
     port = listener.getsockname()[1]
-    async with HttpUpstream() as upstream:
+    async with HttpUpstream(hold_back_s=hold_back_s) as upstream:
         gateway = Gateway(
             keys=keys, routes=routes, upstream=upstream, inflight=InFlight("test", run="1"),
             metrics=GatewayMetrics(MetricRegistry()),

@@ -168,7 +168,7 @@ def _plain(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> st.SearchSt
 
 def _values(schema: Mapping[str, Any], schemas: Mapping[str, Any], *, depth: int) -> st.SearchStrategy[Any]:
     numbers = [number if not isinstance(number, int) or abs(number) < 10**100 else "HUGE" for number in _NUMBERS]
-    wrong = st.sampled_from((*_TEXTS, *numbers, None, True, [], {}, [[]], {"a": {}}))
+    wrong: st.SearchStrategy[Any] = st.sampled_from((*_TEXTS, *numbers, None, True, [], {}, [[]], {"a": {}}))
     return st.one_of(_fitting(schema, schemas, depth), _fitting(schema, schemas, depth), wrong)
 
 

@@ -118,7 +118,7 @@ class OciRegistry:
 class Trickle:
     """Passes a server's answers on at a set rate: a slow line between a worker and its registry."""
 
-    def __init__(self, target_port: int, *, bytes_per_s: int) -> None:
+    def __init__(self, target_port: int, *, bytes_per_s: float) -> None:
         self._target_port, self.bytes_per_s = target_port, bytes_per_s
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -144,7 +144,7 @@ class Trickle:
             threading.Thread(target=self._pump, args=(client, server, None), daemon=True).start()
             threading.Thread(target=self._pump, args=(server, client, self.bytes_per_s), daemon=True).start()
 
-    def _pump(self, source: socket.socket, target: socket.socket, rate: int | None) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, rate: float | None) -> None:
         with contextlib.suppress(OSError):
             while not self._over.is_set() and (data := source.recv(16384)):
                 if rate is None:

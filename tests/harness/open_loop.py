@@ -155,7 +155,7 @@ async def _read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
         return await reader.readexactly(int(fields.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
     if b"transfer-encoding: chunked" not in fields:
         return await reader.read()
-    parts = []
+    parts: list[bytes] = []
     while True:
         size = int((await reader.readuntil(b"\r\n")).strip(), 16)
         part = (await reader.readexactly(size + 2))[:-2]

@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         if self._refused():
             return
-        request = json.loads(body) if self.headers.get("Content-Type", "").startswith("application/json") else body
+        request: Any = json.loads(body) if self.headers.get("Content-Type", "").startswith("application/json") else body
         upstream = self.server_of
         upstream.requests.append((self.path, request))
         upstream.open += 1
@@ -146,9 +146,9 @@ class _Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": 7, "completion_tokens": len(words), "total_tokens": 7 + len(words)}
         common = {"id": "chatcmpl-1", "created": 1, "model": request["model"]}
         if not request.get("stream"):
-            message = {"role": "assistant", "content": None if call else "".join(words)}
+            message: dict[str, Any] = {"role": "assistant", "content": None if call else "".join(words)}
             if call:
-                message["tool_calls"] = [call]  # type: ignore[assignment]
+                message["tool_calls"] = [call]
             choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if call else "stop"}
             self._answer(200, {**common, "object": "chat.completion", "choices": [choice], "usage": usage})
             return

@@ -1,10 +1,11 @@
-"""What every page of the web UI must hold: it fits the screen, and axe has nothing to complain about."""
+"""What every page of the web UI must hold: it fits the screen, its console is empty, and axe has nothing to complain
+about."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import ConsoleMessage, Page, Request, expect
 
 AXE = Path(__file__).parents[2] / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 PHONE: dict[str, Any] = {
@@ -13,6 +14,42 @@ PHONE: dict[str, Any] = {
     "has_touch": True,
     "device_scale_factor": 2,
 }
+
+
+class OpenPage(Protocol):
+    """Opens the UI in a browser profile of its own (a fixture of tests/browser)."""
+
+    def __call__(
+        self, address: str = "#/nodes", *, signed_in: bool = True, at_first: str = "", **context_options: Any
+    ) -> Page: ...
+
+
+class Complaints:
+    """What the browser complained about. A page that works has nothing in its console."""
+
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self._expected: list[str] = []
+        self.heard: list[str] = []
+
+    def expect(self, text: str) -> None:
+        self._expected.append(text)
+
+    def watch(self, page: Page) -> None:
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.heard.append(f"uncaught: {error}"))
+        page.on("request", self._on_request)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type not in ("error", "warning"):
+            return
+        said = f"{message.text} ({message.location.get('url', '')})"
+        if not any(text in said for text in self._expected):
+            self.heard.append(said)
+
+    def _on_request(self, request: Request) -> None:
+        if not request.url.startswith((self._origin, "data:", "blob:")):
+            self.heard.append(f"asked another server: {request.url}")
 
 
 def check_width(page: Page) -> None:

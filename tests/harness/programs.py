@@ -80,15 +80,15 @@ class Program:
         self.process.wait(60)
 
     def stop(self, within_s: float = 30.0) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                return self.process.wait(within_s * PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(60)
-                raise
-        return self.process.returncode
+        if (code := self.process.poll()) is not None:
+            return code
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(within_s * PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(60)
+            raise
 
 
 def run_cli(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from corral.bus.credentials import Permissions, node_permissions, user_jwt
+from corral.core.nodes.node import NodeId
 from corral.system import SystemClock
 from harness.nats import Nats
 
@@ -103,7 +104,7 @@ class Registrar:
             self._nats.account,
             body["corral"]["bus_public_key"],
             name="test-node",
-            permissions=node_permissions(self._node),
+            permissions=node_permissions(NodeId(self._node)),
             now_s=now_s,
             expires_s=now_s + 3600,
         )

@@ -169,7 +169,8 @@ def serve(link: socket.socket) -> None:
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                for inherited in (ready, link, woken, wake, *children.values()):
+                ready.close()
+                for inherited in (link, woken, wake, *children.values()):
                     inherited.close()
                 _become(json.loads(request), fds)
                 return
@@ -215,7 +216,7 @@ def main() -> NoReturn:
     except SystemExit as end:
         code = end.code
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
     # Not the interpreter's own end: taking apart all that was preloaded takes longer than most commands.
     atexit._run_exitfuncs()
     sys.stdout.flush()

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,11 @@ def load_status(admin: Admin, model: str) -> dict[str, Any]:
     return found
 
 
+def loading_file(admin: Admin, model: str, index: int) -> dict[str, Any] | None:
+    status = load_status(admin, model)
+    return status if status.get("file_index") == index else None
+
+
 def test_companions_are_sent_and_their_backend_reads_them_all(cluster: Cluster) -> None:
     admin = cluster.admin()
     put(cluster.directory / "a" / "models", FILES)
@@ -134,9 +140,7 @@ def test_companions_are_fetched_by_the_worker_one_after_another_and_that_is_show
         total = sum(len(data) for data in web.files.values())
         for index, name in enumerate(web.files, 1):
             status = wait_until(
-                lambda index=index: (
-                    status if (status := load_status(admin, "horse")).get("file_index") == index else None
-                ),
+                partial(loading_file, admin, "horse", index),
                 what=f"file {index} is on its way",
                 within_s=60,
             )

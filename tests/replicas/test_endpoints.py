@@ -1,5 +1,7 @@
 """What a real engine does not have."""
 
+from typing import Any
+
 import pytest
 
 from harness.cluster import Cluster
@@ -11,7 +13,7 @@ def test_a_chat_model_asked_to_speak_draw_or_rank_says_that_it_cannot(cluster: C
     admin = cluster.start_frontend()
     cluster.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": shelf.config("tiny", threads=1)}).status == 201
-    asked = {
+    asked: dict[str, dict[str, Any]] = {
         "/v1/audio/speech": {"input": "hi", "voice": "v"},
         "/v1/images/generations": {"prompt": "a horse"},
         "/v1/rerank": {"query": "horse", "documents": ["a", "b"]},

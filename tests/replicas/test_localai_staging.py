@@ -13,6 +13,7 @@ import pytest
 from bus.conftest import Connect, connect
 from corral.bus.client import Bus, BusMessage
 from corral.controller.loads.localai import EXPIRES_S, RemoteStaging
+from harness.clocks import HeldClock
 from harness.cluster import Cluster
 from harness.gated_files import GatedFiles
 from harness.localai_backend import write_localai_backend
@@ -114,26 +115,12 @@ async def test_what_another_frontend_stages_is_shown_until_it_is_done(cluster: C
     await asyncio.to_thread(wait_until, lambda: status() == 404, what="it is over")
 
 
-@dataclass
-class HeldClock:
-    now_s: float = 0.0
-
-    def now_ms(self) -> int:
-        return 0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def since_boot_s(self) -> float:
-        return self.now_s
-
-
 async def test_a_mirror_ends_automatically_and_what_is_ours_has_none() -> None:
     clock, ours = HeldClock(), set[str]()
     mirrors = RemoteStaging(clock, is_ours=ours.__contains__)
     message = BusMessage(SUBJECT, json.dumps({"model_id": MODEL, "done": False, "status": STATUS}).encode())
     await mirrors.on_staging(message)
-    clock.now_s = EXPIRES_S
+    clock.now_s += EXPIRES_S
     assert mirrors.find(MODEL) is not None
     clock.now_s += 1
     assert mirrors.find(MODEL) is None

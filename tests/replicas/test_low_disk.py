@@ -28,7 +28,7 @@ def test_an_edit_does_not_wait_for_a_disk_that_has_its_weights_and_no_new_model_
 
     def replaced() -> bool:
         [row] = cluster.ready("tiny")
-        return row["id"] != before["id"]
+        return bool(row["id"] != before["id"])
 
     wait_until(replaced, what="the edited model serves", within_s=60)
     assert ask(admin, "tiny").status == 200

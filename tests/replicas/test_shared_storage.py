@@ -18,7 +18,7 @@ from harness.programs import Admin
 from harness.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 from harness.waiting import wait_until
 
-KEYS = {"CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY, "CORRAL_STORAGE_SECRET_KEY": SECRET_KEY}
+KEYS: dict[str, Any] = {"CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY, "CORRAL_STORAGE_SECRET_KEY": SECRET_KEY}
 TREE = {"config.json": b"{}", "shards/1.bin": b"one" * 1000, "shards/2.bin": b"two" * 1000}
 QUESTION: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
 

@@ -147,7 +147,7 @@ class Checkers:
             case "ask":
                 stores.load_jobs = _Eager(database)
             case "table":
-                stores.observed.read_tables = _nothing_runs(stores)  # type: ignore[method-assign]
+                stores.observed.read_tables = _nothing_runs(stores)  # type: ignore[method-assign]  # taken away on purpose
             case other:
                 raise AssertionError(f"there is no safeguard {other!r}")
 

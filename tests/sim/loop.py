@@ -71,7 +71,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._order.shuffle(ready)
             self._ready.clear()
             self._ready.extend(ready)
-        super()._run_once()  # type: ignore[misc]
+        super()._run_once()  # type: ignore[misc]  # asyncio keeps it to itself
 
 
 def run_virtually(seed: int, work: Coroutine[Any, Any, T]) -> T:

@@ -13,6 +13,7 @@ from corral.bus.messages import (
     ListedBackend,
     ModelFetchReply,
     ModelFetchRequest,
+    ModelsRunningReply,
     ModelStopReply,
     ModelStopRequest,
     NodeReport,
@@ -33,8 +34,10 @@ from corral.bus.subjects import (
     progress_subject,
 )
 from corral.core.nodes.node import NodeClaim, NodeId, NodeType, NodeUsage
+from corral.core.nodes.observed import ProcessStatus
 from corral.core.processes.leases import plan_lease, was_revoked
 from corral.store.nodes.registration import Heartbeat, Registered
+from corral.store.stores import Stores
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -168,8 +171,8 @@ class Worker:
             self.report()
             await asyncio.sleep(HEARTBEAT_S * (0.9 + 0.2 * world.draw("proc")))
 
-    async def _obey(self, stores: object) -> None:
-        _, shares = await stores.replicas.read_shares()  # type: ignore[attr-defined]
+    async def _obey(self, stores: Stores) -> None:
+        _, shares = await stores.replicas.read_shares()
         share = shares.get(self.node_id)
         if share is None:
             return
@@ -201,7 +204,7 @@ class Worker:
                     backend="engine",
                     digest=DIGEST,
                     protocol="openai",
-                    state=process.state,
+                    state=ProcessStatus(process.state),
                     pid=process.pid,
                     address=self._address(process) if process.state == "ready" else None,
                     token=process.token if with_secrets else None,
@@ -224,7 +227,7 @@ class Worker:
 
     async def _carry_out(self, verb: str, data: bytes) -> bytes:
         if verb == MODELS_RUNNING:
-            return encode({"models": [], "epoch": self._epoch})
+            return encode(ModelsRunningReply(models=[], epoch=self._epoch))
         if verb == REPORT_NOW:
             return encode(self._table(with_secrets=True))
         if verb == MODEL_FETCH:

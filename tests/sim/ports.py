@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from corral.bus.client import Handler
 from corral.core.errors import NoResponders, OutcomeUnknown, Unavailable
-from corral.store.engine.database import Body
+from corral.store.engine.database import AfterMigration, Body
 from corral.store.engine.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class HostDatabase:
         if world.store_away:
             raise Unavailable("the store cannot be reached")
 
-    async def migrate(self) -> None:
+    async def migrate(self, then: AfterMigration | None = None) -> None:
         raise NotImplementedError
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,9 @@ class Builds:
 
 class NoPeers:
     async def find(self, digest: str | None, *, besides: str) -> list[BlobPeer]:
+        return []
+
+    async def among(self, nodes: Collection[str], *, besides: str) -> list[BlobPeer]:
         return []
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -116,7 +117,7 @@ Open = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 async def keep_asking(port: int, until_done: Awaitable[object]) -> float:
     """The longest wait for an answer while something goes on."""
-    going_on = asyncio.ensure_future(until_done)  # type: ignore[arg-type]
+    going_on = asyncio.ensure_future(until_done)
     longest_s = 0.0
     while not going_on.done():
         began_s = time.monotonic()
@@ -319,17 +320,21 @@ async def test_requests_sent_without_waiting_are_answered_in_order_up_to_a_limit
 # Connections
 
 
-async def silent(port: int, address: str = "127.0.0.1", data: bytes = b"") -> asyncio.StreamReader:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
-    writer.write(data)
-    reader.writer = writer  # type: ignore[attr-defined]  # keeps it open as long as its reader
-    return reader
+class Connection(NamedTuple):
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
 
-async def is_closed(reader: asyncio.StreamReader) -> bool:
+async def silent(port: int, address: str = "127.0.0.1", data: bytes = b"") -> Connection:
+    connection = Connection(*await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)))
+    connection.writer.write(data)
+    return connection
+
+
+async def is_closed(connection: Connection) -> bool:
     try:
         async with asyncio.timeout(0.01):
-            return not await reader.read(1)
+            return not await connection.reader.read(1)
     except TimeoutError:
         return False
     except ConnectionError:
@@ -350,9 +355,9 @@ async def test_beyond_the_limit_of_an_address_its_longest_silent_connections_go(
         assert status(await everything(served.port, GET + b"Connection: close\r\n\r\n")) == 200
 
 
-async def until_closed(readers: list[asyncio.StreamReader], count: int) -> None:
+async def until_closed(connections: list[Connection], count: int) -> None:
     for _ in range(500):
-        if sum([await is_closed(reader) for reader in readers]) >= count:
+        if sum([await is_closed(one) for one in connections]) >= count:
             return
     raise AssertionError(f"{count} connections were not closed")
 
@@ -360,15 +365,14 @@ async def until_closed(readers: list[asyncio.StreamReader], count: int) -> None:
 async def test_beyond_the_limit_of_all_nobody_goes_who_showed_a_good_credential() -> None:
     async with serving(LONG) as served:
         known = [await silent(served.port, "127.0.0.2", KNOWN) for _ in range(5)]
-        for reader in known:
-            assert status(await asyncio.wait_for(reader.readuntil(b"hello"), 10)) == 200
+        for one in known:
+            assert status(await asyncio.wait_for(one.reader.readuntil(b"hello"), 10)) == 200
         flood = [await silent(served.port, f"127.0.0.{10 + number}") for number in range(60)]
         await until_closed(flood, 45)
-        assert not any([await is_closed(reader) for reader in known])
+        assert not any([await is_closed(one) for one in known])
         # Still served, on the connection it has and on a new one.
-        writer: asyncio.StreamWriter = known[0].writer  # type: ignore[attr-defined]
-        writer.write(KNOWN)
-        assert status(await asyncio.wait_for(known[0].readuntil(b"hello"), 10)) == 200
+        known[0].writer.write(KNOWN)
+        assert status(await asyncio.wait_for(known[0].reader.readuntil(b"hello"), 10)) == 200
         assert status(await everything(served.port, GET + b"Connection: close\r\n\r\n", address="127.0.0.3")) == 200
 
 
@@ -380,9 +384,9 @@ async def test_with_every_slot_busy_a_new_client_is_told_to_retry_later() -> Non
         await until(lambda: served.asked == 3, "all three are being answered")
         refused = await everything(served.port)
         assert (status(refused), b"retry-after" in refused) == (503, True)
-        for reader in busy:
-            reader.writer.write(b"0123456789")  # type: ignore[attr-defined]
-            assert status(await asyncio.wait_for(reader.readuntil(b"\r\n\r\nread"), 10)) == 200
+        for one in busy:
+            one.writer.write(b"0123456789")
+            assert status(await asyncio.wait_for(one.reader.readuntil(b"\r\n\r\nread"), 10)) == 200
 
 
 FEW = replace(LONG, connections=6)
@@ -449,9 +453,9 @@ async def read_some(connection: socket.socket) -> int:
 async def test_connections_are_counted_across_both_sides_of_a_frontend() -> None:
     async with running_gateway(http=LONG) as gateway:
         halves = (b"", b"GET /v1/mod", b"GET /v2/mod", b"GET /other HTTP/1.1\r\nA: b")
-        readers = [await silent(gateway.port, data=halves[number % 4]) for number in range(40)]
-        await until_closed(readers, 30)
-        assert sum([await is_closed(reader) for reader in readers]) == 30
+        connections = [await silent(gateway.port, data=halves[number % 4]) for number in range(40)]
+        await until_closed(connections, 30)
+        assert sum([await is_closed(one) for one in connections]) == 30
         answer = await everything(gateway.port, b"GET /other HTTP/1.1\r\nConnection: close\r\n\r\n")
         assert answer.endswith(b"the app")
 

@@ -1,6 +1,7 @@
 """Chunks that wait for the end of the loop's pass: in order, in turn, and never in the way of others."""
 
 import asyncio
+from collections.abc import Callable
 
 from corral.frontend.gateway.upstream.calls import ChunkRelay
 from corral.frontend.gateway.upstream.outbox import AT_ONCE, Outbox
@@ -38,10 +39,14 @@ async def test_what_came_in_one_pass_goes_out_in_one_write() -> None:
 
 async def test_others_are_looked_at_while_many_wait() -> None:
     outbox, written = Outbox(), list[int]()
-    relays = [ChunkRelay(lambda _data, number=number: written.append(number)) for number in range(3 * AT_ONCE)]  # type: ignore[misc]
+
+    def write_to(number: int) -> Callable[[bytes], None]:
+        return lambda _data: written.append(number)
+
+    relays = [ChunkRelay(write_to(number)) for number in range(3 * AT_ONCE)]
     for relay in relays:
         post(outbox, relay, b"chunk")
-    seen = []
+    seen: list[int] = []
     while len(written) < len(relays) and len(seen) < 100:
         await asyncio.sleep(0)
         seen.append(len(written))

@@ -30,7 +30,7 @@ def seen_from_here(source_address: str | None) -> str | None:
     return "127.0.0.1" if source_address is not None and is_own_address(source_address) else source_address
 
 
-async def check_reach(address: str, *, source_address: str | None, what: str) -> None:
+async def check_reach(address: str, *, source_address: str | None, what: str, within_s: float = LOOK_UP_WITHIN_S) -> None:
     """Raises if a node's `host:port` resolves to an address that is not allowed for it (`may_be_at`). The name may
     resolve differently later, but only an already approved node could exploit that."""
     host, port = split_address(address, what=what)
@@ -39,11 +39,11 @@ async def check_reach(address: str, *, source_address: str | None, what: str) ->
         addresses = [found]
     else:
         try:
-            async with asyncio.timeout(LOOK_UP_WITHIN_S):
+            async with asyncio.timeout(within_s):
                 answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except TimeoutError as error:
             raise Unavailable(
-                f"{what}: looking up {host} took longer than {LOOK_UP_WITHIN_S:g} s; check the name server"
+                f"{what}: looking up {host} took longer than {within_s:g} s; check the name server"
             ) from error
         except OSError as error:
             raise Unavailable(f"{what}: cannot look up {host}: {error.strerror or error}") from error

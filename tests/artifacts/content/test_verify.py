@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from artifact_support import FakeRegistry, Image, files_layer, install, member, tar_of, tree_of
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.layers import LayerIndex
@@ -19,6 +18,7 @@ from corral.artifacts.install.repair import request_again, verify_backend
 from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.unpack.tree import Entry
 from corral.system import SystemClock
+from harness.artifacts import FakeRegistry, Image, files_layer, install, member, tar_of, tree_of
 
 
 def image() -> Image:
@@ -132,13 +132,13 @@ def test_nothing_is_rebuilt_under_a_running_process(registry: FakeRegistry, inst
     version = install(installer, registry.push(image()))
     command = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
     process = subprocess.Popen(command, cwd=version.path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         with pytest.raises(VersionInUse, match="Stop it first"):
             installer.install(request_again(version), CancelToken(), ProgressMeter(None, SystemClock()), force=True)
     finally:
-        assert process.stdin is not None
         process.stdin.close()
         process.wait(60)
         process.stdout.close()
@@ -150,13 +150,13 @@ def test_a_large_layer_is_planned_in_linear_time() -> None:
 
 
 @pytest.mark.parametrize("in_one_step", [True, False])
-def test_two_directories_change_places(in_one_step: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not in_one_step:
-        monkeypatch.setattr(flush, "_RENAME_EXCHANGE", 1 << 20)  # a flag no kernel knows
+def test_two_directories_change_places(in_one_step: bool, tmp_path: Path) -> None:
+    unknown = 1 << 20  # to every kernel
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "was").write_text(name)
-    flush.exchange(tmp_path / "one", tmp_path / "other")
+    one, other = tmp_path / "one", tmp_path / "other"
+    flush.exchange(one, other, flags=flush.RENAME_EXCHANGE if in_one_step else unknown)
     assert [(tmp_path / name / "was").read_text() for name in ("one", "other")] == ["other", "one"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
 

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from artifact_support import FakeRegistry, Image, files_layer, install
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.versions import directory_name
@@ -20,6 +19,7 @@ from corral.artifacts.disk.locks import held
 from corral.artifacts.errors import BadReference, NotInstalled, SourceRejected, VersionInUse
 from corral.artifacts.install.gc import collect_garbage
 from corral.artifacts.install.installer import Installer
+from harness.artifacts import FakeRegistry, Image, files_layer, install
 
 RUN = b"#!/bin/sh\n"
 
@@ -44,8 +44,9 @@ def test_what_a_process_runs_from_stays(registry: FakeRegistry, installer: Insta
     paths = [install(installer, uri).path for uri in push(registry, b"one", b"two", b"three")]
     command = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
     process = subprocess.Popen(command, cwd=paths[0], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         assert paths[0].resolve() in paths_in_use(installer.settings.backends_dir)
         collect_garbage(installer, 1, (), CancelToken())
@@ -53,7 +54,6 @@ def test_what_a_process_runs_from_stays(registry: FakeRegistry, installer: Insta
         with pytest.raises(VersionInUse):
             installer.versions.remove("demo", lambda _: bool(paths_in_use(installer.settings.backends_dir)))
     finally:
-        assert process.stdin is not None
         process.stdin.close()
         process.wait(60)
         process.stdout.close()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from artifact_support import FakeRegistry, Image, fast_settings, files_layer, install, leftovers
 
 from corral.artifacts.disk.space import SpaceReservations
 from corral.artifacts.errors import DiskFault, DiskFull
@@ -15,6 +14,7 @@ from corral.artifacts.install.installer import Installer
 from corral.artifacts.oci.image import OciPlatform
 from corral.artifacts.wiring import build_installer
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import Exchange, FakeRegistry, Image, fast_settings, files_layer, install, leftovers
 
 RUN = b"#!/bin/sh\n"
 SIZE = 8 << 20
@@ -71,8 +71,8 @@ def test_a_disk_filled_by_others_meanwhile_fails_typed(
     uri = registry.push(image)
     filled = []
 
-    def fill(exchange: object) -> None:
-        if "/blobs/" in exchange.path and exchange.path.endswith(image.layer_digests()[0]):  # type: ignore[attr-defined]
+    def fill(exchange: Exchange) -> None:
+        if "/blobs/" in exchange.path and exchange.path.endswith(image.layer_digests()[0]):
             filled.append(True)
             with (small_disk / "others").open("wb") as file:
                 try:
@@ -82,7 +82,7 @@ def test_a_disk_filled_by_others_meanwhile_fails_typed(
                 except OSError:
                     return
 
-    registry.hooks.append(fill)  # type: ignore[arg-type]
+    registry.hooks.append(fill)
     with pytest.raises(DiskFull):
         install(cramped, uri)
     assert filled
@@ -127,7 +127,7 @@ def test_blobs_that_are_unpacked_already_are_removed_for_space(registry: FakeReg
     install(cramped, registry.push(first))
     assert len(list(cramped.blobs.digests())) == 1
     install(cramped, registry.push(second), name="other")
-    assert cramped.blobs.find(first.layer_digests()[0]) is None  # type: ignore[arg-type]
+    assert cramped.blobs.find(first.layer_digests()[0]) is None
 
 
 def test_two_installs_are_not_promised_the_same_bytes(tmp_path: Path) -> None:

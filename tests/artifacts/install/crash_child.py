@@ -12,8 +12,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from artifact_support import fast_settings
-
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.oci.image import OciPlatform
 from corral.artifacts.progress import Phase, ProgressMeter
@@ -22,6 +20,7 @@ from corral.artifacts.wiring import build_installer
 from corral.core.backends.build import BuildRef
 from corral.core.transfer import TransferProgress
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import fast_settings
 
 WATCHED = ("open", "os.", "shutil.", "fcntl.")
 

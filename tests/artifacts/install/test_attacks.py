@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from artifact_support import FakeRegistry, Image, files_layer, install, leftovers, member, tar_of, tree_of
 
 from corral.artifacts.errors import BadManifest, BudgetExceeded, UnsafeArchive
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.settings import UnpackLimits
 from corral.system import SystemDisk
+from harness.artifacts import FakeRegistry, Image, files_layer, install, leftovers, member, tar_of, tree_of
 
 RUN = files_layer({"run.sh": b"#!/bin/sh\n"})
 HELLO = b"{protocol: openai, start: ['{dir}/hello']}"

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from artifact_support import FakeRegistry, Image, fast_settings, files_layer, install, leftovers, tree_of
 
 from corral.artifacts.oci.image import OciPlatform
 from corral.artifacts.unpack.small_files import BATCH_FILES
 from corral.artifacts.unpack.tree import FEW_FILES
 from corral.artifacts.wiring import build_installer
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import FakeRegistry, Image, fast_settings, files_layer, install, leftovers, tree_of
 
 POINTS = 50
 SPREAD_POINTS = 20
@@ -30,8 +30,7 @@ Crash = Callable[[str, int, Path, str], int]
 @pytest.fixture(scope="module")
 def crash() -> Iterator[Crash]:
     """Runs one install in a forked child that dies at the asked point; returns its exit status."""
-    here = Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), *sys.path])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     zygote = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("crash_child.py"))],
         stdin=subprocess.PIPE,

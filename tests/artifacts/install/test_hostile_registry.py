@@ -12,20 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from artifact_support import (
-    Exchange,
-    FakeRegistry,
-    Image,
-    Reply,
-    files_layer,
-    install,
-    leftovers,
-    once,
-    sha256,
-    times,
-    tree_of,
-    wait_until,
-)
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import (
@@ -40,6 +26,20 @@ from corral.artifacts.errors import (
 )
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.settings import NetworkPolicy, RegistryLogin
+from harness.artifacts import (
+    Exchange,
+    FakeRegistry,
+    Image,
+    Reply,
+    files_layer,
+    install,
+    leftovers,
+    once,
+    sha256,
+    times,
+    tree_of,
+    wait_until,
+)
 from harness.machine_speed import promised
 
 NOISE = os.urandom(1_200_000)
@@ -237,8 +237,8 @@ def test_a_peer_that_has_the_blob_spares_the_registry(
     assert asked[0][1]["Authorization"] == "Bearer secret"
 
 
-def edited(**changes: Callable[[dict[str, Any]], None]) -> Image:
-    return Image([files_layer({"run.sh": b"#!/bin/sh\n"})], **changes)  # type: ignore[arg-type]
+def edited(**changes: Any) -> Image:
+    return Image([files_layer({"run.sh": b"#!/bin/sh\n"})], **changes)
 
 
 def with_layer(**facts: Any) -> Callable[[dict[str, Any]], None]:

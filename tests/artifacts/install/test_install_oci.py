@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 import pytest
 import zstandard
-from artifact_support import FakeRegistry, Image, files_layer, install, leftovers, member, sha256, tar_of, tree_of
 
 from corral.artifacts.cancel import CancelToken
+from corral.artifacts.digests import Digest
 from corral.artifacts.errors import BadManifest, DigestMismatch, NoPlatformFits, NotInstalled
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.progress import Phase
 from corral.core.transfer import TransferProgress
+from harness.artifacts import FakeRegistry, Image, files_layer, install, leftovers, member, sha256, tar_of, tree_of
 
 RUN = b"#!/bin/sh\nexit 0\n"
 
@@ -92,7 +93,7 @@ def test_rollback_is_a_pointer_switch(registry: FakeRegistry, installer: Install
     requests = len(registry.requests)
     assert installer.versions.rollback("demo", None).path == first.path
     assert installer.versions.current("demo").path == first.path
-    assert installer.versions.rollback("demo", second.digest).path == second.path  # type: ignore[arg-type]
+    assert installer.versions.rollback("demo", Digest(second.digest)).path == second.path
     assert len(registry.requests) == requests
 
 
@@ -182,7 +183,7 @@ def test_a_stored_blob_that_rotted_is_fetched_again(
     for key in installer.layers.stored_keys():
         installer.layers.remove(key)
     installer.versions.remove("demo", lambda _: False)
-    blob = installer.blobs.path(image.layer_digests()[0])  # type: ignore[arg-type]
+    blob = installer.blobs.path(image.layer_digests()[0])
     blob.chmod(0o644)
     blob.write_bytes(b"\0" * blob.stat().st_size)
     assert tree_of(install(installer, uri).path)["lib/base"] == b"base"
@@ -199,7 +200,7 @@ def test_a_pin_refuses_what_the_tag_points_at_now(registry: FakeRegistry, instal
 def test_a_tag_that_moves_after_it_was_resolved_changes_nothing(registry: FakeRegistry, installer: Installer) -> None:
     old = demo(b"one")
     uri = registry.push(old)
-    moved = []
+    moved: list[bool] = []
 
     def move(exchange: object) -> None:
         if any("/blobs/" in path for _, path, _ in registry.requests) and not moved:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from artifact_support import Image, files_layer, install, member, tar_of, tree_of
 
 from corral.artifacts.install.installer import Installer
+from harness.artifacts import Image, files_layer, install, member, tar_of, tree_of
 
 TOOLS = ("skopeo", "umoci")
 missing = [tool for tool in TOOLS if shutil.which(tool) is None]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from artifact_support import files_layer, install, tree_of, wait_until
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import SourceRejected
@@ -20,6 +19,7 @@ from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.requests import ModelFile
 from corral.system import SystemClock, SystemIds
 from corral.system.s3 import S3Settings
+from harness.artifacts import files_layer, install, tree_of, wait_until
 from harness.ports import free_port
 
 obstore = pytest.importorskip("obstore")

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from artifact_support import Exchange, FakeRegistry, Image, Reply, files_layer, install, leftovers, sha256, tree_of
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.manifest import Manifest
@@ -49,6 +48,7 @@ from corral.artifacts.requests import ModelFile
 from corral.artifacts.settings import HuggingFaceSettings, PypiSettings
 from corral.system import SystemClock, SystemIds
 from corral.system.s3 import S3Settings, sign
+from harness.artifacts import Exchange, FakeRegistry, Image, Reply, files_layer, install, leftovers, sha256, tree_of
 
 RUN = b"#!/bin/sh\n"
 
@@ -540,7 +540,7 @@ def test_a_file_git_knows_by_another_name_is_refused(
             raise Reply(200, b"[]")
 
     registry.hooks.insert(0, swap)
-    installer.blobs.remove(sha256(b"{}"))  # type: ignore[arg-type]
+    installer.blobs.remove(sha256(b"{}"))
     with pytest.raises(DigestMismatch, match="Git object"):
         fetch(installer, ModelFile("b.json", "hf://o/r/config.json"))
 

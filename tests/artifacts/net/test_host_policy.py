@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from artifact_support import FakeRegistry, Reply
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import BadReference, PolicyRefused, SourceUnavailable
@@ -21,6 +20,7 @@ from corral.artifacts.net.client import Outbound
 from corral.artifacts.net.host_policy import check_address, check_url, refusal_of
 from corral.artifacts.settings import NetworkPolicy, TransferLimits
 from corral.system import SystemClock, SystemIds
+from harness.artifacts import FakeRegistry, Reply
 
 OPEN = NetworkPolicy()
 
@@ -101,7 +101,7 @@ def test_redirects_are_counted(registry: FakeRegistry) -> None:
     def around(exchange: object) -> None:
         raise Reply(302, b"", {"Location": "/again"})
 
-    registry.hooks.append(around)  # type: ignore[arg-type]
+    registry.hooks.append(around)
     with pytest.raises(PolicyRefused, match="redirected more than"):
         outbound(trusted_hosts=frozenset({"127.0.0.1"})).fetch(f"{registry.url}/x", cancel=CancelToken(), limit=10)
     assert len(registry.requests) == 6
@@ -112,7 +112,7 @@ def test_a_redirect_is_judged_like_a_first_address(target: str, registry: FakeRe
     def away(exchange: object) -> None:
         raise Reply(302, b"", {"Location": target})
 
-    registry.hooks.append(away)  # type: ignore[arg-type]
+    registry.hooks.append(away)
     with pytest.raises(PolicyRefused):
         outbound(trusted_hosts=frozenset({"127.0.0.1"})).fetch(f"{registry.url}/x", cancel=CancelToken(), limit=10)
 
@@ -123,7 +123,8 @@ def test_a_connection_is_used_again_and_a_closed_one_replaced(registry: FakeRegi
     for _ in range(3):
         assert client.fetch(f"{registry.url}/x", cancel=CancelToken(), limit=10)[1] == b"hello"
     (kept,) = [connection for connections in client._idle.values() for connection in connections]
-    kept.sock._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+    line: Any = kept.sock
+    line._sock.shutdown(socket.SHUT_RDWR)
     assert client.fetch(f"{registry.url}/x", cancel=CancelToken(), limit=10)[1] == b"hello"
     client.close()
 

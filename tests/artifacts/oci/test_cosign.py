@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from artifact_support import MANIFEST, FakeRegistry, Image, files_layer, install, leftovers, push_to, sha256
 
 from corral.artifacts.errors import SignatureRefused
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.signatures import SignaturePolicy, read_policy
+from harness.artifacts import MANIFEST, FakeRegistry, Image, files_layer, install, leftovers, push_to, sha256
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl missing")
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from artifact_support import FakeRegistry, install, leftovers, member, tar_of, wait_until
 from click.testing import CliRunner
 
 from corral.artifacts.cancel import CancelToken
@@ -28,6 +27,7 @@ from corral.artifacts.pypi.source_builds import SourceBuilds
 from corral.artifacts.settings import PypiSettings
 from corral.cli.commands.artifacts import artifacts_group
 from corral.core.errors import InvalidSetting
+from harness.artifacts import FakeRegistry, install, leftovers, member, tar_of, wait_until
 
 ENGINE = Manifest(protocol="openai", start=("{python}", "-m", "engine"))
 

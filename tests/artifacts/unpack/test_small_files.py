@@ -11,13 +11,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from artifact_support import FakeRegistry, Image, install, leftovers, member, tar_of, tree_of, wait_until
 
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import DiskFault, UnsafeArchive
 from corral.artifacts.install.installer import Installer
-from corral.artifacts.unpack.small_files import MOST_DIRECTORIES, SmallFileFailed, SmallFiles
+from corral.artifacts.unpack.small_files import SmallFileFailed, SmallFiles
+from corral.artifacts.unpack.small_files_child import MOST_DIRECTORIES
 from corral.artifacts.unpack.tree import DIRECTORY_FLAGS, FEW_FILES, SMALL_BYTES
+from harness.artifacts import FakeRegistry, Image, install, leftovers, member, tar_of, tree_of, wait_until
 
 RUN = member("run.sh", b"#!/bin/sh\n", mode=0o755)
 MANY = [member(f"lib/{i % 7}/{i}.py", b"x" * (i % 50)) for i in range(FEW_FILES + 300)]

@@ -1,24 +1,29 @@
 """The output of `corral why`, with repeated lines joined."""
 
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from corral.cli.client.api import Api
 from corral.cli.commands import why
 from corral.cli.commands.why import explain_model, explain_node
 
 
-class FixedAnswer:
+@dataclass(frozen=True)
+class FixedAnswer(Api):
     """A client whose frontend always gives the same answer."""
 
-    as_json = False
+    answer: dict[str, Any] = field(default_factory=dict)
 
-    def __init__(self, answer: dict[str, Any]) -> None:
-        self._answer = answer
+    def call(self, *_: Any, **__: Any) -> Any:
+        return self.answer
 
-    def call(self, *_: object) -> dict[str, Any]:
-        return self._answer
+
+def answering(answer: dict[str, Any]) -> Api:
+    return FixedAnswer(url="", key=None, as_json=False, data_dir=Path(), answer=answer)
 
 
 def candidate(node: str, verdict: str, reason: str) -> dict[str, Any]:
@@ -35,7 +40,7 @@ def test_nodes_with_the_same_verdict_and_reason_share_a_line(capsys: pytest.Capt
         "nodes": 11,
         "candidates": [candidate("best", "chosen", ""), *asleep[:5], full, *asleep[5:]],
     }
-    explain_model(FixedAnswer({"replicas": [], "loads": [], "decisions": [decision]}), "m")  # type: ignore[arg-type]
+    explain_model(answering({"replicas": [], "loads": [], "decisions": [decision]}), "m")
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "  " in line][1:]
     assert lines == [
         ["*", "best", "chosen"],
@@ -54,7 +59,7 @@ def test_repeated_decisions_about_a_model_share_a_line(capsys: pytest.CaptureFix
     loads = [{"cause": "9 are wanted", "state": "pending", "attempts": tried, "reason": "no room"} for tried in (2, 3)]
     placed = {**waits(0), "outcome": {"placed": {"evict": []}}}
     answer = {"replicas": [], "loads": loads, "decisions": [waits(9), waits(5), waits(1), placed]}
-    explain_model(FixedAnswer(answer), "m")  # type: ignore[arg-type]
+    explain_model(answering(answer), "m")
     assert [line for line in capsys.readouterr().out.splitlines()[1:] if line and "ruled out" not in line] == [
         "2 loads (9 are wanted): pending, attempt 4. no room",
         "2026-01-02 03:04:09  waiting: no room (cause: 9 are wanted) (3 times since 2026-01-02 03:04:01)",
@@ -74,7 +79,7 @@ def test_evicted_replicas_and_the_remaining_candidates_are_listed(capsys: pytest
             {"verdict": "possible", "reason": "", "nodes": 10},
         ],
     }
-    explain_model(FixedAnswer({"replicas": [], "loads": [], "decisions": [decision]}), "m")  # type: ignore[arg-type]
+    explain_model(answering({"replicas": [], "loads": [], "decisions": [decision]}), "m")
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert "evicted: old#0" in lines
     assert lines[-1] == "and 300 more nodes: 290 ruled out (it is offline); 10 possible"
@@ -86,7 +91,7 @@ def test_repeated_decisions_about_a_node_share_a_line(capsys: pytest.CaptureFixt
 
     decisions = [ruled_out(9, "m"), ruled_out(5, "m"), ruled_out(1, "m"), ruled_out(0, "other")]
     answer = {"node": "n", "status": "draining", "reason": "", "replicas": [], "decisions": decisions}
-    explain_node(FixedAnswer(answer), "n")  # type: ignore[arg-type]
+    explain_node(answering(answer), "n")
     assert capsys.readouterr().out.splitlines()[1:] == [
         "2026-01-02 03:04:09  m: ruled out. it is draining (3 times since 2026-01-02 03:04:01)",
         "2026-01-02 03:04:00  other: ruled out. it is draining",

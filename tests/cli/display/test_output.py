@@ -97,7 +97,7 @@ def test_a_table_fits_the_terminal(url: str, columns: int) -> None:
 
 def test_in_a_pipe_nothing_is_cut_and_used_memory_is_shown(url: str) -> None:
     line = run_cli("nodes", "list", "--url", url).stdout.splitlines()[1]
-    assert NODE["name"] in line
+    assert str(NODE["name"]) in line
     assert str(NODE["status_reason"]) in line
     assert "20/24G" in line
     assert "4.0/64G" in line

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -316,10 +317,7 @@ async def test_an_intent_whose_worker_was_restarted_is_sent_again(stores: Stores
     assert (done.attempts, worker.verbs()) == (0, ["backend.install", "backend.install"])
 
 
-async def test_a_delete_without_a_reply_is_done_when_a_report_shows_it(
-    stores: Stores, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corral.controller.backends.attempts.DELETE_WITHIN_S", 2.0)
+async def test_a_delete_without_a_reply_is_done_when_a_report_shows_it(stores: Stores, connect: Connect) -> None:
     node = await healthy(stores, "a")
     worker = Worker(await connect("node"), node)
     generations: list[int] = []
@@ -330,7 +328,7 @@ async def test_a_delete_without_a_reply_is_done_when_a_report_shows_it(
         return {}
 
     await worker.serve("backend.delete", never)
-    async with controlling(stores, await connect("fe")):
+    async with controlling(stores, await connect("fe"), replace(LIMITS, delete_s=2.0)):
         job = (await stores.admission.admit(admission(Verb.DELETE, node))).id
         await until(stores, job, "running_on_worker")
         worker.applied["echo"] = generations[0]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from corral.bus.client import BusMessage
 from corral.bus.subjects import node_subject
 from corral.controller.backends.attempts import AttemptLimits
 from corral.controller.backends.intent_controller import IntentReconciler
-from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed
+from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed, VersionRollout
 from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import BackendSpec, RetryLimits, Verb
 from corral.core.backends.operations import Operation
@@ -142,11 +143,8 @@ async def test_a_cancel_that_nobody_requested_leads_to_a_retry(stores: Stores, c
     assert (only(done).attempts, done.state.value) == (1, "completed")
 
 
-async def test_a_cancel_is_repeated_until_the_worker_has_replied(
-    stores: Stores, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancel_is_repeated_until_the_worker_has_replied(stores: Stores, connect: Connect) -> None:
     """Of an intent past its time-out, whose worker is busy with it all the while."""
-    monkeypatch.setattr("corral.controller.backends.attempts.CANCEL_WITHIN_S", 0.3)
     node, worker = await start_worker(stores, connect)
     slow = Slow(worker)
 
@@ -158,7 +156,7 @@ async def test_a_cancel_is_repeated_until_the_worker_has_replied(
 
     await worker.serve("backend.install", slow.install)
     await worker.serve("corral.cancel", cancel)
-    async with controlling(stores, await connect("fe")) as controller:
+    async with controlling(stores, await connect("fe"), replace(LIMITS, cancel_s=0.3)) as controller:
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await until(stores, job, "running_on_worker")
         await stores.operations.cancel(job, actor="me")
@@ -242,7 +240,7 @@ async def test_the_worker_is_told_of_a_superseded_intent_though_its_holder_died(
 
 @asynccontextmanager
 async def upgrading(
-    stores: Stores, connect: Connect, rollout: ScriptedRollout, limits: AttemptLimits, *, delay_s: float = 0.0
+    stores: Stores, connect: Connect, rollout: VersionRollout, limits: AttemptLimits, *, delay_s: float = 0.0
 ) -> AsyncIterator[tuple[str, Worker]]:
     """A node on which an old version serves, and a worker that upgrades and goes back as it is told."""
     node, worker = await start_worker(stores, connect)
@@ -356,17 +354,15 @@ async def test_unforeseen_replies_are_failures_that_end(stores: Stores, connect:
     assert ended.state.value == "failed"
 
 
-class Recording:
+class Recording(IntentStore):
     """The real intents, except that results are written as the test says."""
 
     def __init__(self, intents: IntentStore, *fails: Exception) -> None:
-        self._intents, self._fails = intents, list(fails)
+        super().__init__(intents._database)
+        self._fails = list(fails)
         self.records = 0
         self.begun, self.go = asyncio.Event(), asyncio.Event()
         self.go.set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._intents, name)
 
     async def record(self, results: Sequence[Result]) -> set[str]:
         self.records += 1
@@ -374,7 +370,7 @@ class Recording:
         await self.go.wait()
         if self._fails:
             raise self._fails.pop(0)
-        return await self._intents.record(results)
+        return await super().record(results)
 
 
 @pytest.mark.parametrize("error", [InvalidInput("it does not fit"), RuntimeError("nobody thought of this")])
@@ -387,7 +383,7 @@ async def test_a_result_that_cannot_be_written_delays_no_other(
     await worker.serve("backend.install", worker.install)
     await well.serve("backend.install", well.install)
     intents = Recording(stores.intents, error, error, error)
-    async with controlling(stores, await connect("fe"), PATIENT, intents=intents):  # type: ignore[arg-type]
+    async with controlling(stores, await connect("fe"), PATIENT, intents=intents):
         first = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await wait_until_async(lambda: _has_recorded(intents, 3), what="its result was tried three times")
         second = (await stores.admission.admit(admission(Verb.INSTALL, other))).id
@@ -407,7 +403,7 @@ async def test_a_result_that_nobody_waits_for_any_more_stops_no_other(
     await worker.serve("backend.install", worker.install)
     intents = Recording(stores.intents, InvalidInput("it does not fit"))
     intents.go.clear()
-    async with controlling(stores, await connect("fe"), PATIENT, intents=intents) as controller:  # type: ignore[arg-type]
+    async with controlling(stores, await connect("fe"), PATIENT, intents=intents) as controller:
         job = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
         await asyncio.wait_for(intents.begun.wait(), 20)
         await asyncio.to_thread(rig.run_sql, "UPDATE intents SET lease_until = 0, due_at = 0")
@@ -448,7 +444,7 @@ async def test_a_cancel_ends_a_rollout_at_once_and_reverts_the_version(
     stores: Stores, connect: Connect, limits: AttemptLimits, stopped: str | None
 ) -> None:
     rollout = Hanging(stopped)
-    async with upgrading(stores, connect, rollout, limits, delay_s=1.0) as (job, worker):  # type: ignore[arg-type]
+    async with upgrading(stores, connect, rollout, limits, delay_s=1.0) as (job, worker):
         await asyncio.wait_for(rollout.begun.wait(), 30)
         if stopped:
             worker.processes = []
@@ -484,7 +480,7 @@ async def test_a_cancel_while_the_version_before_is_started_again_leaves_nothing
     stores: Stores, connect: Connect
 ) -> None:
     rollout = Failing("sha256:old")
-    async with upgrading(stores, connect, rollout, PATIENT) as (job, worker):  # type: ignore[arg-type]
+    async with upgrading(stores, connect, rollout, PATIENT) as (job, worker):
         await asyncio.wait_for(rollout.begun.wait(), 30)
         await stores.operations.cancel(job, actor="me")
         ended = await finished(stores, job, within_s=10)
@@ -498,7 +494,7 @@ async def test_a_cancelled_rollout_whose_worker_cannot_roll_back_states_what_is_
     stores: Stores, connect: Connect
 ) -> None:
     rollout = Hanging()
-    async with upgrading(stores, connect, rollout, PATIENT) as (job, worker):  # type: ignore[arg-type]
+    async with upgrading(stores, connect, rollout, PATIENT) as (job, worker):
         await asyncio.wait_for(rollout.begun.wait(), 30)
         worker.refuses = "that version is gone"
         await stores.operations.cancel(job, actor="me")
@@ -521,11 +517,9 @@ async def test_a_rollout_that_cannot_be_made_fails_with_its_cause_and_rolls_noth
 
 @pytest.mark.parametrize("verb", [Verb.DELETE, Verb.ROLLBACK])
 async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_done(
-    stores: Stores, connect: Connect, verb: Verb, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, connect: Connect, verb: Verb
 ) -> None:
     """Past its time-out, and of a kind that is not stopped half-way."""
-    monkeypatch.setattr("corral.controller.backends.attempts.DELETE_WITHIN_S", 0.3)
-    monkeypatch.setattr("corral.controller.backends.attempts.ROLLBACK_WITHIN_S", 0.3)
     node, worker = await start_worker(stores, connect)
     worker.installed["echo"] = {"digest": "sha256:new"}
     go, running = asyncio.Event(), [0]
@@ -546,7 +540,8 @@ async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_do
 
     await worker.serve("backend.delete" if verb is Verb.DELETE else "corral.backend.rollback", change)
     await worker.serve("corral.cancel", cancel)
-    async with controlling(stores, await connect("fe")) as controller:
+    hasty = replace(LIMITS, delete_s=0.3, rollback_s=0.3)
+    async with controlling(stores, await connect("fe"), hasty) as controller:
         job = (
             await stores.admission.admit(
                 admission(

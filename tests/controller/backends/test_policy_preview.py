@@ -8,24 +8,9 @@ from corral.core.backends.desired import UnresolvedPolicy
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Unfit
 from corral.core.nodes.node import Node
+from harness.clocks import HeldClock
 
 ECHO = BackendSpec(reference="echo")
-
-
-class StandingClock:
-    """Until a test moves it."""
-
-    def __init__(self) -> None:
-        self.at_s = 0.0
-
-    def now_ms(self) -> int:
-        return int(self.at_s * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.at_s
-
-    def since_boot_s(self) -> float:
-        return self.at_s
 
 
 def question(node: Node, backend: str = "echo", spec: BackendSpec = ECHO) -> UnresolvedPolicy:
@@ -33,30 +18,30 @@ def question(node: Node, backend: str = "echo", spec: BackendSpec = ECHO) -> Unr
 
 
 async def test_names_are_those_of_the_build_that_fits_the_node() -> None:
-    reader = PolicyPreview(Resolver(Galleries(), Registry(), NothingKept()), StandingClock())
+    reader = PolicyPreview(Resolver(Galleries(), Registry(), NothingKept()), HeldClock())
     here, arm = node("here"), node("arm", platform="linux/arm64")
     outside = BackendSpec(reference="mine", build=BuildRef(alias="echo"), uri="registry.test/mine:1")
     found = await reader.read([question(here), question(arm), question(here, "mine", outside)])
-    assert found["echo", here.id] == {"echo", "cpu-echo"}
+    assert found["echo", here.id] == frozenset({"echo", "cpu-echo"})
     assert isinstance(found["echo", arm.id], Unfit)
-    assert found["mine", here.id] == {"mine", "echo"}
+    assert found["mine", here.id] == frozenset({"mine", "echo"})
 
 
 async def test_registries_are_asked_again_only_after_a_while() -> None:
-    clock, registry = StandingClock(), Registry()
+    clock, registry = HeldClock(), Registry()
     reader = PolicyPreview(Resolver(Galleries(), registry, NothingKept()), clock)
     here = node("here")
     first = await reader.read([question(here)])
     assert await reader.read([question(here)]) == first
     assert len(registry.asked) == 1
-    clock.at_s += KEPT_S
+    clock.now_s += KEPT_S
     await reader.read([question(here)])
     assert len(registry.asked) == 2
 
 
 async def test_an_unknown_preview_is_left_out_and_not_waited_for_every_time() -> None:
     registry = Registry(away="registry.test")
-    reader = PolicyPreview(Resolver(Galleries(), registry, NothingKept()), StandingClock())
+    reader = PolicyPreview(Resolver(Galleries(), registry, NothingKept()), HeldClock())
     wanted = [question(node("gpu", capability="nvidia")), question(node("here"), "gone", BackendSpec(reference="gone"))]
     assert await reader.read(wanted) == {}
     assert await reader.read(wanted) == {}

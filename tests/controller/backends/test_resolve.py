@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -76,7 +77,7 @@ class Registry:
         return Pin(uri=pinned_uri(uri, self.digest), digest=self.digest, platforms=("linux/amd64",))
 
 
-def node(name: str, *, platform: str = "linux/amd64", **fields: object) -> Node:
+def node(name: str, *, platform: str = "linux/amd64", **fields: Any) -> Node:
     return machine(id=NodeId(name), name=name, facts=json.dumps({"platform": platform}), **fields)
 
 

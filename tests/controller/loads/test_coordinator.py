@@ -7,12 +7,13 @@ import pytest
 
 from bus.conftest import Connect
 from corral.bus.client import BusMessage
+from corral.bus.messages import NodeReport
 from corral.bus.subjects import CANCEL, MODEL_FETCH, node_subject
 from corral.controller.loads.coordinator import LoadOutcome
 from corral.controller.replicas.wiring import Replication
 from corral.core.errors import NotFound, OutcomeUnknown, Unavailable
 from corral.core.replicas.scaling import ScalingPace
-from corral.store.engine.database import Body, Database, StoreConflict
+from corral.store.engine.database import AfterMigration, Body, Database, StoreConflict
 from corral.store.engine.retrying import MOST_CONFLICTS, RetryingDatabase
 from corral.store.stores import Stores
 from corral.system import SystemClock
@@ -51,8 +52,8 @@ class Faulty:
         self._perhaps(self.writes_fail)
         return await self._database.write(body)
 
-    async def migrate(self) -> None:
-        await self._database.migrate()
+    async def migrate(self, then: AfterMigration | None = None) -> None:
+        await self._database.migrate(then)
 
     async def close(self) -> None:
         await self._database.close()
@@ -72,7 +73,7 @@ async def _nothing(*_: object) -> None:
     pass
 
 
-async def _no_report(_node: str) -> object:
+async def _no_report(_node: str) -> NodeReport:
     raise Unavailable("nobody is there to be asked")
 
 
@@ -89,7 +90,7 @@ async def replication(faulty: Faulty, connect: Connect) -> Replication:
         grpc=None,
         stager=None,
         shared_models=False,
-        request_report=_no_report,  # type: ignore[arg-type]
+        request_report=_no_report,
         notify_others=_nothing,
         pace=ScalingPace(),
         orphan_grace_s=20.0,
@@ -299,7 +300,7 @@ async def test_patience_asks_again_only_where_that_can_do_no_harm(stores: Stores
 
 async def test_patience_with_conflicts_has_an_end(faulty: Faulty) -> None:
     patient = Stores(RetryingDatabase(faulty), IDS)
-    faulty.writes_fail = [StoreConflict("it is there already")] * 2 * MOST_CONFLICTS
+    faulty.writes_fail = [StoreConflict("it is there already") for _ in range(2 * MOST_CONFLICTS)]
     with pytest.raises(StoreConflict):
         await patient.models.save(TINY, "ann")
     assert faulty.failed == MOST_CONFLICTS

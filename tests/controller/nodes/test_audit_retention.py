@@ -3,6 +3,7 @@
 import asyncio
 
 from corral.controller.nodes.audit_retention import ROWS_AT_ONCE, AuditRetention
+from corral.store.access.audit_events import AuditEventStore
 from corral.store.stores import Stores
 from harness.databases import Rig
 from harness.reconcile import make_runtime
@@ -29,7 +30,7 @@ async def test_two_frontends_trim_the_same_log_to_its_limit(rig: Rig, stores: St
         await asyncio.gather(*running, return_exceptions=True)
 
 
-class CountedEvents:
+class CountedEvents(AuditEventStore):
     """An audit log that has a little more than two batches too many."""
 
     def __init__(self) -> None:
@@ -45,7 +46,7 @@ class CountedEvents:
 
 async def test_a_log_far_above_its_limit_is_trimmed_batch_after_batch(stores: Stores) -> None:
     events = CountedEvents()
-    retention = AuditRetention(make_runtime(stores), events, keep_s=3600, most=10)  # type: ignore[arg-type]
+    retention = AuditRetention(make_runtime(stores), events, keep_s=3600, most=10)
     running = asyncio.create_task(retention.loop.run())
 
     async def done() -> bool:

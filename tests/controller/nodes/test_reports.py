@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,8 +22,8 @@ from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, REPORT, REPORT_NOW
 from corral.controller.nodes.refused_messages import SENDERS_MOST, RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.core.errors import InvalidInput, NoResponders
-from corral.core.nodes.node import NodeClaim, NodeType
-from corral.core.nodes.observed import Observation
+from corral.core.nodes.node import NodeClaim, NodeId, NodeType
+from corral.core.nodes.observed import Observation, ProcessStatus
 from corral.store.backends.observed import ObservedStore, RecordedReports
 from corral.store.nodes.registration import Registered
 from corral.store.stores import Stores
@@ -35,9 +36,9 @@ NODE = "node-1"
 Connect = Callable[..., "asyncio.Future[Bus]"]
 
 
-def report(sequence: int, *backends: str, epoch: int = 1, **fields: object) -> NodeReport:
+def report(sequence: int, *backends: str, epoch: int = 1, **fields: Any) -> NodeReport:
     listed = [ListedBackend(name=name, is_system=False, is_meta=False, digest=f"sha256:{name}") for name in backends]
-    return NodeReport(node=NODE, instance="i", epoch=epoch, sequence=sequence, backends=listed, processes=[], **fields)  # type: ignore[arg-type]
+    return NodeReport(node=NODE, instance="i", epoch=epoch, sequence=sequence, backends=listed, processes=[], **fields)
 
 
 class Heard:
@@ -79,7 +80,7 @@ async def taking_in(
 
 
 async def names(stores: Stores) -> list[str]:
-    return [backend.name for backend in (await stores.observed.read_backends()).get(NODE, [])]  # type: ignore[call-overload]
+    return [backend.name for backend in (await stores.observed.read_backends()).get(NodeId(NODE), [])]
 
 
 async def test_a_report_is_written_and_a_stale_one_is_dropped(stores: Stores, connect: Connect) -> None:
@@ -145,7 +146,7 @@ async def test_a_localai_worker_is_asked_for_what_it_can_report(stores: Stores, 
     async with taking_in(stores, bus) as (reports, _):
         told = await reports.request_report(NODE)
         assert told.processes == [
-            ReportedProcess("m#1", "m", 1, backend="", digest="", protocol="localai-grpc", state="ready")
+            ReportedProcess("m#1", "m", 1, backend="", digest="", protocol="localai-grpc", state=ProcessStatus.READY)
         ]
         assert await names(stores) == ["piper"]
 

@@ -10,7 +10,7 @@ from corral.controller.replicas.smoke_test import Restored, RolloutStalled, Vers
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange
 from corral.core.errors import Fenced, TimedOut, Unavailable
 from corral.core.nodes.node import NodeId
-from corral.core.nodes.observed import ObservedProcess
+from corral.core.nodes.observed import ObservedProcess, ProcessStatus
 from corral.core.replicas.placement import Need
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.scaling import Add, Scheduling
@@ -51,14 +51,14 @@ class Words:
 
 
 PROCESS = ObservedProcess(
-    process_key="tiny#0", model="tiny", replica=0, backend="llama-cpp", digest="sha256:1", state="ready"
+    process_key="tiny#0", model="tiny", replica=0, backend="llama-cpp", digest="sha256:1", state=ProcessStatus.READY
 )
 CHANGES = [ReplicaChange(process=PROCESS, digest="sha256:2")]
 
 
-def make_rollout(stores: Stores, words: Words) -> ReplicaRollout:
+def make_rollout(stores: Stores, words: Words, **limits: float) -> ReplicaRollout:
     return ReplicaRollout(
-        stores, notify=lambda: None, others=Nobody(), report_step=words.tell, clock=SystemClock(), ids=IDS
+        stores, notify=lambda: None, others=Nobody(), report_step=words.tell, clock=SystemClock(), ids=IDS, **limits
     )
 
 
@@ -339,12 +339,9 @@ async def test_a_load_for_which_the_old_version_is_being_stopped_continues_when_
 
 
 @pytest.mark.parametrize("why", ["failed", "waits"])
-async def test_a_stalled_rollout_ends_with_what_stands_in_its_way(
-    stores: Stores, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.5)
+async def test_a_stalled_rollout_ends_with_what_stands_in_its_way(stores: Stores, why: str) -> None:
     served, words = await serve_on(stores, "a"), Words()
-    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words), CHANGES))
+    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words, within_s=1.5), CHANGES))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     [job] = await succeed(stores, served["a"])
     if why == "failed":
@@ -356,13 +353,10 @@ async def test_a_stalled_rollout_ends_with_what_stands_in_its_way(
         await asyncio.wait_for(rolling_out, 20)
 
 
-async def test_a_rollout_that_waits_for_its_turn_has_not_failed(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_rollout_that_waits_for_its_turn_has_not_failed(stores: Stores) -> None:
     """Of many replicas one is stopped after the other."""
-    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
     served, words = await serve_on(stores, "a"), Words()
-    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words), CHANGES))
+    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words, within_s=1.0), CHANGES))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it is looked at")
     [job] = await succeed(stores, served["a"])
     decision = await decide(stores, Need(model="tiny"))
@@ -371,22 +365,18 @@ async def test_a_rollout_that_waits_for_its_turn_has_not_failed(
         await asyncio.wait_for(rolling_out, 20)
 
 
-async def test_a_rollout_whose_load_is_in_progress_has_not_failed(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corral.controller.replicas.rollout.WITHIN_S", 1.0)
+async def test_a_rollout_whose_load_is_in_progress_has_not_failed(stores: Stores) -> None:
     await add_nodes(stores, make_node("a", max_replicas_reported=2))
     replica = await serve(stores)
     await reserve(stores, await begin(stores, replica))
     with pytest.raises(TimedOut):
-        await asyncio.wait_for(roll_out(make_rollout(stores, Words()), CHANGES), 20)
+        await asyncio.wait_for(roll_out(make_rollout(stores, Words(), within_s=1.0), CHANGES), 20)
 
 
-async def test_a_phase_that_lasts_is_told_again(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.controller.replicas.rollout.REPORT_AGAIN_S", 0.1)
+async def test_a_phase_that_lasts_is_told_again(stores: Stores) -> None:
     await serve_on(stores, "a")
     words = Words()
-    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words), CHANGES))
+    rolling_out = asyncio.create_task(roll_out(make_rollout(stores, words, report_again_s=0.1), CHANGES))
 
     async def told_again() -> bool:
         return words.told.count("starting the new version alongside the old one") >= 3

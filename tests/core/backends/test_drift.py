@@ -21,7 +21,7 @@ from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Ensure, OnDrift, Policy
 from corral.core.backends.variants import Unfit
 from corral.core.nodes.node import Node, NodeClaim, NodeId, NodeType
-from corral.core.nodes.observed import ObservedBackend, ObservedProcess
+from corral.core.nodes.observed import ObservedBackend, ObservedProcess, ProcessStatus
 from corral.core.nodes.presence import Presence
 
 NEW, OLD = "sha256:new", "sha256:old"
@@ -169,9 +169,11 @@ def test_a_node_that_never_reported_has_no_drift() -> None:
 
 
 def test_a_process_of_the_version_before_is_shown() -> None:
-    old = ObservedProcess(process_key="m#0", model="m", replica=0, backend="cpu-echo", digest=OLD, state="ready")
+    old = ObservedProcess(
+        process_key="m#0", model="m", replica=0, backend="cpu-echo", digest=OLD, state=ProcessStatus.READY
+    )
     new = replace(old, process_key="m#1", digest=NEW)
-    over = replace(old, process_key="m#2", state="stopped")
+    over = replace(old, process_key="m#2", state=ProcessStatus.STOPPED)
     (drift,) = find_drift([state(HAS_NEW, spec=DONE)], [], {NodeId("n"): (old, new, over)})
     assert (drift.cause, drift.process_key) == (DriftCause.OLD_PROCESS, "m#0")
 
@@ -458,7 +460,12 @@ def test_old_processes_are_reported_and_never_corrected_by_an_intent(
     found: ObservedBackend, process_digest: str, process_state: str, drifts: bool
 ) -> None:
     process = ObservedProcess(
-        process_key="m#0", model="m", replica=0, backend="cpu-echo", digest=process_digest, state=process_state
+        process_key="m#0",
+        model="m",
+        replica=0,
+        backend="cpu-echo",
+        digest=process_digest,
+        state=ProcessStatus(process_state),
     )
     node = state(found, spec=DONE)
     causes = [one.cause for one in find_drift([node], [], {NodeId("n"): (process,)})]

@@ -33,7 +33,7 @@ LIMITS = RetryLimits(attempts=10, base_s=30, cap_s=900)
 S = IntentState
 
 
-def intent(**fields: object) -> Intent:
+def intent(**fields: Any) -> Intent:
     plain = Intent(
         id="i",
         node_id=NodeId("n"),
@@ -52,7 +52,7 @@ def intent(**fields: object) -> Intent:
         fence=1,
         finished_at=None,
     )
-    return replace(plain, **fields)  # type: ignore[arg-type]
+    return replace(plain, **fields)
 
 
 @pytest.mark.parametrize(
@@ -164,13 +164,13 @@ NEW, OLD = "sha256:new", "sha256:old"
     ],
 )
 def test_what_counts_as_carried_out(
-    fields: dict[str, object], found: dict[str, object] | None, answered: bool, done: bool
+    fields: dict[str, Any], found: dict[str, Any] | None, answered: bool, done: bool
 ) -> None:
     backends = (
         []
         if found is None
         else [
-            ObservedBackend(name="cpu-echo", **found),  # type: ignore[arg-type]
+            ObservedBackend(name="cpu-echo", **found),
             ObservedBackend(name="echo", is_meta=True, concrete="cpu-echo"),
         ]
     )
@@ -364,7 +364,7 @@ def test_any_sequence_of_outcomes_keeps_the_rules(outcomes: list[AttemptOutcome]
     ],
 )
 def test_what_is_missing_in_words(
-    fields: dict[str, object], backends: list[ObservedBackend], answered: bool, words: str | None
+    fields: dict[str, Any], backends: list[ObservedBackend], answered: bool, words: str | None
 ) -> None:
     assert find_missing(intent(**fields), backends, answered=answered) == words
 

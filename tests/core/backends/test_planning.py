@@ -1,6 +1,7 @@
 """Who is asked to do what."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ from corral.core.nodes.observed import ObservedBackend
 from corral.core.nodes.targets import Target, find_node, pick_nodes
 
 
-def named(name: str, **fields: object) -> Node:
+def named(name: str, **fields: Any) -> Node:
     return machine(id=NodeId(f"id-{name}"), name=name, **fields)
 
 

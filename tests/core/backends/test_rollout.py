@@ -6,12 +6,14 @@ from hypothesis import strategies as st
 
 from core.backends.test_drift import NEW, OLD
 from corral.core.backends.rollout import StoppedFirst, StoppedModel, is_served_again, plan_replicas, stop_first_at_once
-from corral.core.nodes.observed import ObservedProcess
+from corral.core.nodes.observed import ObservedProcess, ProcessStatus
 from corral.core.replicas.replica import Replica, ReplicaState
 
 
 def process(key: str, digest: str = OLD, backend: str = "cpu-echo", state: str = "ready") -> ObservedProcess:
-    return ObservedProcess(process_key=key, model="m", replica=0, backend=backend, digest=digest, state=state)
+    return ObservedProcess(
+        process_key=key, model="m", replica=0, backend=backend, digest=digest, state=ProcessStatus(state)
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The hardware of a node: which GPUs count, what they have together, and their size class."""
 
+from typing import Any
+
 import pytest
 
 from corral.core.nodes.hardware import (
@@ -17,9 +19,9 @@ from corral.core.nodes.hardware import (
 GIB = 1 << 30
 
 
-def gpu(vendor: GpuVendor, gib: int | None = 8, **fields: str) -> Gpu:
+def gpu(vendor: GpuVendor, gib: int | None = 8, **fields: Any) -> Gpu:
     size = None if gib is None else gib * GIB
-    return Gpu(vendor=vendor, memory_total_bytes=size, memory_free_bytes=size, **fields)  # type: ignore[arg-type]
+    return Gpu(vendor=vendor, memory_total_bytes=size, memory_free_bytes=size, **fields)
 
 
 @pytest.mark.parametrize(

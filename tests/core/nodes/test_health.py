@@ -35,7 +35,7 @@ LIVE = HealthRecord(
     bus_no_responders=False,
 )
 JOINING = replace(LIVE, presence=Presence.JOINING, bus_answered=False)
-SILENT = {"last_heartbeat": NOW - 45_000}
+SILENT_SINCE = NOW - 45_000
 ANSWER = BusProbe(NodeId("n"), answered=True, epoch=3)
 TIMEOUT = BusProbe(NodeId("n"), answered=False)
 NOBODY = BusProbe(NodeId("n"), answered=False, no_responders=True)
@@ -58,12 +58,17 @@ def judge(
         ),
         pytest.param(LIVE, TIMEOUT, Presence.LIVE, id="one-lost-round-trip-is-noise"),
         pytest.param(replace(LIVE, bus_failures=1), TIMEOUT, Presence.SUSPECT, id="two-make-a-node-suspect"),
-        pytest.param(replace(LIVE, **SILENT), ANSWER, Presence.SUSPECT, id="so-does-a-late-heartbeat"),
         pytest.param(
-            replace(LIVE, **SILENT, bus_failures=1), NOBODY, Presence.GONE, id="silence-on-both-paths-is-the-end"
+            replace(LIVE, last_heartbeat=SILENT_SINCE), ANSWER, Presence.SUSPECT, id="so-does-a-late-heartbeat"
         ),
         pytest.param(
-            replace(LIVE, **SILENT, bus_failures=1),
+            replace(LIVE, last_heartbeat=SILENT_SINCE, bus_failures=1),
+            NOBODY,
+            Presence.GONE,
+            id="silence-on-both-paths-is-the-end",
+        ),
+        pytest.param(
+            replace(LIVE, last_heartbeat=SILENT_SINCE, bus_failures=1),
             TIMEOUT,
             Presence.SUSPECT,
             id="a-time-out-is-weaker-than-no-responder",
@@ -78,7 +83,10 @@ def judge(
             replace(LIVE, presence=Presence.SUSPECT, bus_failures=2), ANSWER, Presence.LIVE, id="an-answer-restores-it"
         ),
         pytest.param(
-            replace(LIVE, presence=Presence.GONE, **SILENT), None, Presence.GONE, id="an-offline-node-stays-offline"
+            replace(LIVE, presence=Presence.GONE, last_heartbeat=SILENT_SINCE),
+            None,
+            Presence.GONE,
+            id="an-offline-node-stays-offline",
         ),
         pytest.param(
             replace(LIVE, presence=Presence.GONE), ANSWER, Presence.LIVE, id="until-it-is-heard-on-both-paths"
@@ -87,12 +95,17 @@ def judge(
         pytest.param(
             replace(JOINING, approved=False), ANSWER, Presence.JOINING, id="a-node-without-approval-is-never-live"
         ),
-        pytest.param(replace(JOINING, approved=False, **SILENT), None, Presence.GONE, id="but-it-can-be-lost"),
+        pytest.param(
+            replace(JOINING, approved=False, last_heartbeat=SILENT_SINCE), None, Presence.GONE, id="but-it-can-be-lost"
+        ),
         pytest.param(
             replace(JOINING, node_type=NodeType.AGENT), None, Presence.LIVE, id="an-agent-needs-its-heartbeat-alone"
         ),
         pytest.param(
-            replace(LIVE, node_type=NodeType.AGENT, **SILENT), None, Presence.GONE, id="and-is-lost-without-it"
+            replace(LIVE, node_type=NodeType.AGENT, last_heartbeat=SILENT_SINCE),
+            None,
+            Presence.GONE,
+            id="and-is-lost-without-it",
         ),
     ],
 )
@@ -119,9 +132,14 @@ def test_a_node_that_is_silent_on_one_path(others: bool, not_live_ms: int, expec
 @pytest.mark.parametrize(
     ("record", "probe", "listened_s"),
     [
-        pytest.param(replace(LIVE, **SILENT), ANSWER, 5.0, id="an-old-heartbeat-counts-only-after-we-have-listened"),
         pytest.param(
-            replace(LIVE, presence=Presence.GONE, presence_reason="r", **SILENT),
+            replace(LIVE, last_heartbeat=SILENT_SINCE),
+            ANSWER,
+            5.0,
+            id="an-old-heartbeat-counts-only-after-we-have-listened",
+        ),
+        pytest.param(
+            replace(LIVE, presence=Presence.GONE, presence_reason="r", last_heartbeat=SILENT_SINCE),
             TIMEOUT,
             LONG,
             id="still-silent-on-both",

@@ -1,5 +1,7 @@
 """Labels of a node: which are valid, where they come from, and what a selector matches."""
 
+from typing import Any
+
 import pytest
 
 from core.replicas.test_availability import node
@@ -75,7 +77,7 @@ def test_an_administrator_cannot_override_a_derived_label(key: str) -> None:
         ),
     ],
 )
-def test_labels_that_are_derived_from_the_hardware(fields: dict[str, object], expected: dict[str, str]) -> None:
+def test_labels_that_are_derived_from_the_hardware(fields: dict[str, Any], expected: dict[str, str]) -> None:
     assert derived_labels(node(**fields)) == expected
 
 

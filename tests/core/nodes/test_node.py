@@ -1,5 +1,7 @@
 """A node: the status that routing uses, the state that people see, and whether it may return soon."""
 
+from typing import Any
+
 import pytest
 
 from core.replicas.test_availability import NOW, node
@@ -55,7 +57,7 @@ SKEW = Condition(kind=ConditionKind.CLOCK_SKEW, reason="its clock is off", remed
         ),
     ],
 )
-def test_status_and_state(fields: dict[str, object], status: str, state: str, localai: str) -> None:
+def test_status_and_state(fields: dict[str, Any], status: str, state: str, localai: str) -> None:
     here = node(**fields)
     assert (here.status, here.state, here.localai_status) == (NodeStatus(status), NodeState(state), NodeStatus(localai))
 
@@ -72,7 +74,7 @@ def test_status_and_state(fields: dict[str, object], status: str, state: str, lo
         ),
     ],
 )
-def test_whether_a_node_drains(fields: dict[str, object], expected: bool) -> None:
+def test_whether_a_node_drains(fields: dict[str, Any], expected: bool) -> None:
     assert node(**fields).draining is expected
 
 
@@ -99,7 +101,7 @@ def test_whether_a_node_drains(fields: dict[str, object], expected: bool) -> Non
         pytest.param({}, False, id="it-is-live"),
     ],
 )
-def test_whether_a_node_may_return_soon(fields: dict[str, object], expected: bool) -> None:
+def test_whether_a_node_may_return_soon(fields: dict[str, Any], expected: bool) -> None:
     assert just_left(node(**fields), now_ms=NOW) is expected
 
 
@@ -123,6 +125,6 @@ def test_whether_a_node_may_return_soon(fields: dict[str, object], expected: boo
         pytest.param({}, 1, None, id="neither"),
     ],
 )
-def test_limits_of_a_node(fields: dict[str, object], limit: int, budget: str | None) -> None:
+def test_limits_of_a_node(fields: dict[str, Any], limit: int, budget: str | None) -> None:
     here = node(**fields)
     assert (here.max_replicas_per_model, here.vram_budget) == (limit, budget)

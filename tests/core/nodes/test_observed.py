@@ -7,6 +7,7 @@ from corral.core.nodes.observed import (
     Observation,
     ObservedBackend,
     ObservedProcess,
+    ProcessStatus,
     ProcessTable,
     family_of,
     find_backend,
@@ -53,7 +54,9 @@ def test_family_of(name: str, expected: str) -> None:
 
 
 def test_a_process_is_found_by_its_key() -> None:
-    process = ObservedProcess(process_key="m#0", model="m", replica=0, backend="b", digest="d", state="ready")
+    process = ObservedProcess(
+        process_key="m#0", model="m", replica=0, backend="b", digest="d", state=ProcessStatus.READY
+    )
     table = ProcessTable(epoch=1, processes=(process,))
     assert (table.find("m#0"), table.find("m#1")) == (process, None)
 

@@ -38,7 +38,7 @@ LOCALAI = replace(WORKER, key_hash=None, instance=None)
 KNOWN = node("n", key_hash="k", instance="i")
 OTHER_KEY = node("n", key_hash="other")
 KEYLESS = node("n", key_hash=None, instance=None, registered_from="10.0.0.5")
-GONE, LEFT = {"presence": Presence.GONE}, {"presence": Presence.LEFT}
+GONE, LEFT = Presence.GONE, Presence.LEFT
 
 
 def decide(claim: NodeClaim, **known: Any) -> RegistrationDecision:
@@ -88,14 +88,14 @@ def decide(claim: NodeClaim, **known: Any) -> RegistrationDecision:
         ),
         pytest.param(
             WORKER,
-            {"same_name": node("n", key_hash="other", **GONE)},
-            NameTaken(node("n", key_hash="other", **GONE)),
+            {"same_name": node("n", key_hash="other", presence=GONE)},
+            NameTaken(node("n", key_hash="other", presence=GONE)),
             id="the-name-of-an-approved-node-is-only-claimed",
         ),
         pytest.param(
             WORKER,
-            {"same_name": node("n", key_hash="other", approved=False, **GONE)},
-            Replace(node("n", key_hash="other", approved=False, **GONE)),
+            {"same_name": node("n", key_hash="other", approved=False, presence=GONE)},
+            Replace(node("n", key_hash="other", approved=False, presence=GONE)),
             id="the-name-of-one-that-was-never-approved-and-is-offline-is-free",
         ),
         pytest.param(
@@ -106,8 +106,8 @@ def decide(claim: NodeClaim, **known: Any) -> RegistrationDecision:
         ),
         pytest.param(
             LOCALAI,
-            {"same_name": replace(KEYLESS, **LEFT)},
-            RegisterAgain(replace(KEYLESS, **LEFT), PresenceEvent.RESTARTED, approved=True),
+            {"same_name": replace(KEYLESS, presence=LEFT)},
+            RegisterAgain(replace(KEYLESS, presence=LEFT), PresenceEvent.RESTARTED, approved=True),
             id="one-that-left-has-restarted",
         ),
         pytest.param(
@@ -118,8 +118,8 @@ def decide(claim: NodeClaim, **known: Any) -> RegistrationDecision:
         ),
         pytest.param(
             LOCALAI,
-            {"same_name": replace(OTHER_KEY, **GONE)},
-            NameTaken(replace(OTHER_KEY, **GONE)),
+            {"same_name": replace(OTHER_KEY, presence=GONE)},
+            NameTaken(replace(OTHER_KEY, presence=GONE)),
             id="a-worker-without-a-secret-cannot-take-over-one-with-a-secret",
         ),
     ],

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 
 from corral.core.nodes.node import LEAVE_GRACE_MS, Node, NodeId, NodeType
-from corral.core.nodes.observed import ObservedProcess, ProcessTable
+from corral.core.nodes.observed import ObservedProcess, ProcessStatus, ProcessTable
 from corral.core.nodes.presence import Presence
 from corral.core.replicas.availability import (
     SETTLED_AFTER_MS,
@@ -37,7 +38,7 @@ ROW = Replica(
 FRESH = replace(ROW, ready_at=NOW - 1)
 
 
-def node(name: str = "n", **changes: object) -> Node:
+def node(name: str = "n", **changes: Any) -> Node:
     plain = Node(
         id=NodeId(name), name=name, node_type=NodeType.BACKEND, approved=True, drain_requested=False,
         worker_draining=False, presence=Presence.LIVE, presence_reason="", address="", http_address="", key_hash="k",
@@ -47,12 +48,20 @@ def node(name: str = "n", **changes: object) -> Node:
         worker_labels={}, operator_labels={}, facts=None, conflict_message=None, conflict_at=None, last_heartbeat=None,
         bus_answered=True, bus_failures=0, bus_no_responders=False, created_at=0, changed_at=0,
     )  # fmt: skip
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def table(*states: str, epoch: int = 3, pid: int | None = 7) -> ProcessTable:
     processes = tuple(
-        ObservedProcess(process_key=f"m#{slot}", model="m", replica=slot, backend="b", digest="d", state=state, pid=pid)
+        ObservedProcess(
+            process_key=f"m#{slot}",
+            model="m",
+            replica=slot,
+            backend="b",
+            digest="d",
+            state=ProcessStatus(state),
+            pid=pid,
+        )
         for slot, state in enumerate(states)
     )
     return ProcessTable(epoch=epoch, processes=processes)
@@ -186,15 +195,15 @@ def test_another_process_behind_the_same_key(row_pid: int | None, process_pid: i
 
 
 def snapshot(*nodes: Node, reported: ProcessTable | None = None) -> ClusterSnapshot:
-    tables = {node.id: reported for node in nodes} if reported is not None else {}
+    tables: dict[str, ProcessTable] = {} if reported is None else {node.id: reported for node in nodes}
     return ClusterSnapshot(nodes={node.id: node for node in nodes}, tables=tables, now_ms=NOW)
 
 
 _ids = count()
 
 
-def row(where: str, **changes: object) -> Replica:
-    return replace(ROW, id=f"r{next(_ids)}", node_id=where, **changes)  # type: ignore[arg-type]
+def row(where: str, **changes: Any) -> Replica:
+    return replace(ROW, id=f"r{next(_ids)}", node_id=where, **changes)
 
 
 def test_a_snapshot_judges_a_replica_by_its_own_node_and_report() -> None:

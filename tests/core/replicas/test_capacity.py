@@ -1,5 +1,7 @@
 """The free capacity of a node: what it reports, less reservations, within its memory budget."""
 
+from typing import Any
+
 import pytest
 
 from core.replicas.test_availability import node
@@ -21,7 +23,7 @@ RAM = {"total_ram": 64 * GIB, "available_ram": 40 * GIB}
         pytest.param({"gpu_vendor": "intel", "total_vram": 0}, "cpu", id="nor-can-one-without-memory"),
     ],
 )
-def test_device_class(fields: dict[str, object], expected: str) -> None:
+def test_device_class(fields: dict[str, Any], expected: str) -> None:
     assert device_class(node(**fields)) == expected
 
 
@@ -46,7 +48,7 @@ def test_device_class(fields: dict[str, object], expected: str) -> None:
         ),
     ],
 )
-def test_free_memory(fields: dict[str, object], expected: int | None) -> None:
+def test_free_memory(fields: dict[str, Any], expected: int | None) -> None:
     assert free_memory(node(**fields)) == expected
 
 
@@ -67,7 +69,7 @@ def test_free_memory(fields: dict[str, object], expected: int | None) -> None:
     ],
 )
 def test_reservations_are_deducted(
-    fields: dict[str, object], reservations: list[Reservation], expected: tuple[int | None, int | None]
+    fields: dict[str, Any], reservations: list[Reservation], expected: tuple[int | None, int | None]
 ) -> None:
     capacity = node_capacity(node(**fields), (), reservations)
     assert (capacity.free_memory, capacity.free_disk) == expected

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from core.replicas.test_repair import ROW, node
+from core.replicas.test_availability import node
+from core.replicas.test_repair import ROW
 from corral.core.nodes.node import NodeId
 from corral.core.replicas.footprints import FootprintKey, ProcessMemory, ReportedMemory, plan_peaks
 from corral.core.replicas.replica import Replica, ReplicaState

@@ -18,8 +18,8 @@ class Busy:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.floats(0, 0.999), st.floats(0, 0.999))
-def test_of_two_different_ones_the_less_busy_is_picked(loads: list[int], one: float, other: float) -> None:
-    draws = iter([one, other])
+def test_of_two_different_ones_the_less_busy_is_picked(loads: list[int], first: float, second: float) -> None:
+    draws = iter([first, second])
     candidates = [Busy(load) for load in loads]
     picked, other = pick_two(candidates, lambda: next(draws))
     assert picked.outstanding <= other.outstanding

@@ -3,6 +3,7 @@ hold for any fleet, as properties."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,7 +37,7 @@ MIB = 1 << 20
 CHOSEN, POSSIBLE, RULED_OUT = PlacementVerdict
 
 
-def node(name: str = "a", **changes: object) -> NodeCapacity:
+def node(name: str = "a", **changes: Any) -> NodeCapacity:
     plain = NodeCapacity(
         id=name,
         name=name,
@@ -48,12 +49,12 @@ def node(name: str = "a", **changes: object) -> NodeCapacity:
         free_memory=16 * GIB,
         free_disk=100 * GIB,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
-def held(identity: str, model: str = "other", **changes: object) -> HeldReplica:
+def held(identity: str, model: str = "other", **changes: Any) -> HeldReplica:
     plain = HeldReplica(id=identity, model=model, slot=0, memory_bytes=4 * GIB, evictable=True)
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 def backoff(
@@ -290,7 +291,7 @@ def test_what_rules_a_node_out(need: Need, here: NodeCapacity, reason: str) -> N
     assert waiting(decision).reason == (reason if need.deleted else f"no node can take it; a: {reason}")
 
 
-EVERYTHING = (
+EVERYTHING: tuple[tuple[Need, dict[str, Any], str], ...] = (
     (replace(NEED), {"status": NodeStatus.OFFLINE}, "it is offline"),
     (replace(NEED), {"conditions": ("its clock is off",)}, "its clock is off"),
     (replace(NEED), {"takes_backends": False}, "it is an agent node, which runs no backends"),
@@ -308,7 +309,7 @@ EVERYTHING = (
 @pytest.mark.parametrize("first", range(len(EVERYTHING)), ids=[reason for *_, reason in EVERYTHING])
 def test_the_most_permanent_reason_is_shown(first: int) -> None:
     """A node with this problem and all that follow shows this one: what an administrator must change comes first."""
-    need, changes = NEED, dict[str, object]()
+    need, changes = NEED, dict[str, Any]()
     for its_need, its_changes, _ in reversed(EVERYTHING[first:]):
         different = {
             name: getattr(its_need, name) for name in Need.__slots__ if getattr(its_need, name) != getattr(NEED, name)
@@ -331,7 +332,7 @@ def test_the_most_permanent_reason_is_shown(first: int) -> None:
         pytest.param({"free_memory": int(4 * GIB * 1.2) + 256 * MIB}, id="exactly-enough-memory"),
     ],
 )
-def test_what_does_not_rule_a_node_out(changes: dict[str, object]) -> None:
+def test_what_does_not_rule_a_node_out(changes: dict[str, Any]) -> None:
     decision = place(NEED, [node(**changes)])
     assert chosen(decision).node_id == "a"
     assert [candidate.verdict for candidate in decision.candidates] == [CHOSEN]
@@ -373,7 +374,7 @@ def test_what_does_not_rule_a_node_out(changes: dict[str, object]) -> None:
         pytest.param({"free_memory": 9 * GIB}, {"free_memory": 8 * GIB}, id="then-the-most-free-memory"),
     ],
 )
-def test_the_better_of_two_nodes(better: dict[str, object], worse: dict[str, object]) -> None:
+def test_the_better_of_two_nodes(better: dict[str, Any], worse: dict[str, Any]) -> None:
     """The names say the opposite: a name decides only between equals."""
     nodes, need = [], NEED
     for name, changes in (("z-better", dict(better)), ("a-worse", dict(worse))):
@@ -522,11 +523,11 @@ def test_a_new_version_does_not_wait_for_a_disk_that_has_all_it_needs(memory: in
 # Eviction
 
 
-def idle(identity: str, model: str, gib: int = 4, **changes: object) -> HeldReplica:
+def idle(identity: str, model: str, gib: int = 4, **changes: Any) -> HeldReplica:
     return held(identity, model, memory_bytes=gib * GIB, **changes)
 
 
-FULL = {"free_memory": 2 * GIB}
+FULL: dict[str, Any] = {"free_memory": 2 * GIB}
 """Memory for NEED with 4 GiB more."""
 
 

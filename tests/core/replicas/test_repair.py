@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.nodes.node import Node, NodeId, NodeType
-from corral.core.nodes.observed import ObservedProcess, ProcessTable
+from core.replicas.test_availability import node
+from corral.core.nodes.node import Node
+from corral.core.nodes.observed import ObservedProcess, ProcessStatus, ProcessTable
 from corral.core.nodes.presence import Presence
 from corral.core.replicas.repair import Orphan, plan_repair
 from corral.core.replicas.replica import Replica, ReplicaState
@@ -23,23 +24,11 @@ ROW = Replica(
 )
 
 
-def node(**changes: object) -> Node:
-    plain = Node(
-        id=NodeId("n"), name="n", node_type=NodeType.BACKEND, approved=True, drain_requested=False,
-        worker_draining=False,
-        presence=Presence.LIVE, presence_reason="", address="", http_address="", key_hash="k", instance="i", epoch=3,
-        total_vram=None, available_vram=None, total_ram=None, available_ram=None, total_disk=None, available_disk=None,
-        gpu_vendor=None, gpu_compute_capability=None, capability=None, max_replicas_reported=1,
-        max_replicas_override=None, vram_budget_reported=None, vram_budget_override=None, worker_labels={},
-        operator_labels={}, facts=None, conflict_message=None, conflict_at=None, last_heartbeat=None, bus_answered=True,
-        bus_failures=0, bus_no_responders=False, created_at=0, changed_at=0,
-    )  # fmt: skip
-    return replace(plain, **changes)  # type: ignore[arg-type]
-
-
 def table(*states: str, epoch: int = 3) -> ProcessTable:
     processes = tuple(
-        ObservedProcess(process_key=f"m#{slot}", model="m", replica=slot, backend="b", digest="d", state=state)
+        ObservedProcess(
+            process_key=f"m#{slot}", model="m", replica=slot, backend="b", digest="d", state=ProcessStatus(state)
+        )
         for slot, state in enumerate(states)
     )
     return ProcessTable(epoch=epoch, processes=processes)

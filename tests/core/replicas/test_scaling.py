@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,18 +32,18 @@ LONG_IDLE = PACE.idle_ms
 TTL = ScalingPace(idle_ttl_ms=9)
 
 
-def ready(identity: str, **changes: object) -> ReplicaView:
+def ready(identity: str, **changes: Any) -> ReplicaView:
     plain = ReplicaView(id=identity, node_id=f"n{identity}", slot=0, state="ready")
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
-def view(*replicas: ReplicaView, low: int = 0, high: int = 0, spread: bool = False, **changes: object) -> ModelView:
+def view(*replicas: ReplicaView, low: int = 0, high: int = 0, spread: bool = False, **changes: Any) -> ModelView:
     scheduling = Scheduling(model="m", min_replicas=low, max_replicas=high, spread_all=spread)
-    return replace(ModelView(scheduling=scheduling, replicas=replicas), **changes)  # type: ignore[arg-type]
+    return replace(ModelView(scheduling=scheduling, replicas=replicas), **changes)
 
 
-def loads(count: int, **changes: object) -> tuple[Load, ...]:
-    return tuple(replace(Load(id=f"load {number}"), **changes) for number in range(count))  # type: ignore[arg-type]
+def loads(count: int, **changes: Any) -> tuple[Load, ...]:
+    return tuple(replace(Load(id=f"load {number}"), **changes) for number in range(count))
 
 
 BUSY = {"in_flight": 1}
@@ -73,9 +74,9 @@ OLD = {"why_not": DRAINED}
         pytest.param({"balance_rel_threshold": 0.5}, "must be 0, or 1 or more", id="a-relative-threshold-is-a-factor"),
     ],
 )
-def test_scheduling_that_makes_no_sense_is_rejected(wrong: dict[str, object], message: str) -> None:
+def test_scheduling_that_makes_no_sense_is_rejected(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        Scheduling(**{"model": "m", **wrong})  # type: ignore[arg-type]
+        Scheduling(**{"model": "m", **wrong})
 
 
 @pytest.mark.parametrize(
@@ -90,8 +91,8 @@ def test_scheduling_that_makes_no_sense_is_rejected(wrong: dict[str, object], me
         ),
     ],
 )
-def test_what_scheduling_means(fields: dict[str, object], kept: int, is_managed: bool) -> None:
-    scheduling = Scheduling(model="m", **fields)  # type: ignore[arg-type]
+def test_what_scheduling_means(fields: dict[str, Any], kept: int, is_managed: bool) -> None:
+    scheduling = Scheduling(model="m", **fields)
     assert (scheduling.kept, scheduling.is_managed) == (kept, is_managed)
 
 
@@ -361,7 +362,7 @@ OUTDATED = {"why_not": "its model was changed"}
 @pytest.mark.parametrize("spread", [pytest.param(False, id="with-a-minimum"), pytest.param(True, id="with-spread")])
 def test_a_pending_revision_is_loaded_beside_one_replica_that_serves_on(spread: bool) -> None:
     beside = ready("1", canary=True, **OUTDATED)
-    where = {"matching_nodes": ("n1", "n2")} if spread else {}
+    where: dict[str, Any] = {"matching_nodes": ("n1", "n2")} if spread else {}
     plan = plan_scaling(view(beside, ready("2"), spread=spread, low=0 if spread else 2, **where))
     [add] = plan.add
     assert (add.replaces, add.canary) == ("1", True)

@@ -4,7 +4,7 @@ from typing import Any
 import httpx
 import pytest
 
-from harness.gateway import KEY, Replica, RunningGateway, running_gateway
+from harness.gateway import Replica, RunningGateway, calling, running_gateway
 
 
 @pytest.fixture
@@ -30,6 +30,5 @@ async def replica() -> AsyncIterator[Callable[..., Coroutine[Any, Any, Replica]]
 
 @pytest.fixture
 async def client(gateway: RunningGateway) -> AsyncIterator[httpx.AsyncClient]:
-    headers = {"Authorization": f"Bearer {KEY}"}
-    async with httpx.AsyncClient(base_url=gateway.url, headers=headers, timeout=20) as client:
+    async with calling(gateway) as client:
         yield client

@@ -78,7 +78,9 @@ async def test_large_bodies_of_unauthenticated_clients_are_not_kept(gateway: Run
     assert most <= 20 * 300_000
 
 
-async def test_a_slow_key_lookup_delays_the_body(gateway: RunningGateway, replica: Start) -> None:
+async def test_a_slow_key_lookup_delays_the_body(
+    gateway: RunningGateway, replica: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A key that only the store knows: made a moment ago on another frontend."""
     one = await replica("one")
     gateway.serve("m", one)
@@ -88,7 +90,7 @@ async def test_a_slow_key_lookup_delays_the_body(gateway: RunningGateway, replic
         await looked.wait()
         return ClientKey("key-9", "new")
 
-    gateway.keys.authenticate = authenticate  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(gateway.keys, "authenticate", authenticate)
     body = b'{"model":"m","x":"' + b"y" * 3_000_000 + b'"}'
     head = b"Authorization: Bearer new\r\nContent-Length: %d\r\n\r\n" % len(body)
     reader, writer = await begin(gateway.port, CHAT + head + body)
@@ -100,7 +102,9 @@ async def test_a_slow_key_lookup_delays_the_body(gateway: RunningGateway, replic
     writer.close()
 
 
-async def test_a_client_that_disconnects_during_the_key_lookup_leaves_nothing_behind(gateway: RunningGateway) -> None:
+async def test_a_client_that_disconnects_during_the_key_lookup_leaves_nothing_behind(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = asyncio.Event()
 
     async def authenticate(*_: object) -> ClientKey | None:
@@ -108,7 +112,7 @@ async def test_a_client_that_disconnects_during_the_key_lookup_leaves_nothing_be
         await asyncio.sleep(0.3)
         return None
 
-    gateway.keys.authenticate = authenticate  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(gateway.keys, "authenticate", authenticate)
     _, writer = await begin(gateway.port, CHAT + WRONG + LARGE + b"x" * 10_000)
     await asyncio.wait_for(asked.wait(), 10)
     writer.transport.abort()

@@ -11,8 +11,17 @@ import pytest
 
 from corral.core.replicas.routing import ModelRoute, RoutePolicy
 from corral.frontend.gateway.limits import GatewayLimits
-from corral.frontend.gateway.upstream import upstream
-from harness.gateway import KEY, LIMITED_KEY, OTHER_KEY, Answering, Replica, RunningGateway, completion, running_gateway
+from harness.gateway import (
+    KEY,
+    LIMITED_KEY,
+    OTHER_KEY,
+    Answering,
+    Replica,
+    RunningGateway,
+    calling,
+    completion,
+    running_gateway,
+)
 from harness.machine_speed import promised
 from harness.waiting import until
 
@@ -199,9 +208,8 @@ async def test_an_old_client_gets_a_stream_without_chunks(gateway: RunningGatewa
 
 
 async def test_a_connection_is_kept_after_a_stream_where_the_replica_keeps_it(
-    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, monkeypatch: pytest.MonkeyPatch
+    replica: Start,
 ) -> None:
-    monkeypatch.setattr(upstream, "HOLD_BACK_S", 0.1)
     keeps, closes = await replica("keeps"), await replica("closes")
 
     async def stream(answering: Answering) -> None:
@@ -215,16 +223,17 @@ async def test_a_connection_is_kept_after_a_stream_where_the_replica_keeps_it(
         answering.writer.close()
 
     keeps.script, closes.script = stream, stream_and_close
-    gateway.serve("keeps", keeps)
-    gateway.serve("closes", closes)
-    for model in ("keeps", "closes"):
-        for number in range(6):
-            text = (await client.post(CHAT, json={"model": model, "stream": True})).text
-            assert text == 'data: {"n": 1}\n\ndata: [DONE]\n\n'
-            if model == "keeps" and number == 2:
-                # The first ones are watched; from then on it is known.
-                link: Any = gateway.gateway.table.by_name[model].endpoints[0].link
-                await until(lambda: link.keeps_after_streams, "it is known that connections are kept")  # noqa: B023
+    async with running_gateway(hold_back_s=0.1) as gateway, calling(gateway) as client:
+        gateway.serve("keeps", keeps)
+        gateway.serve("closes", closes)
+        for model in ("keeps", "closes"):
+            for number in range(6):
+                text = (await client.post(CHAT, json={"model": model, "stream": True})).text
+                assert text == 'data: {"n": 1}\n\ndata: [DONE]\n\n'
+                if model == "keeps" and number == 2:
+                    # The first ones are watched; from then on it is known.
+                    link: Any = gateway.gateway.table.by_name[model].endpoints[0].link
+                    await until(lambda: link.keeps_after_streams, "it is known that connections are kept")  # noqa: B023
     assert len(keeps.seen) == len(closes.seen) == 6
     assert keeps.connections <= 3
     assert closes.connections == 6

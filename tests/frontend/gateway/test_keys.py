@@ -1,7 +1,7 @@
 """API keys in memory, kept current from the store."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from corral.core.errors import Forbidden, TimedOut, Unavailable
 from corral.frontend.auth.brute_force import BruteForceGuard
 from corral.frontend.auth.rules import Authorizer
 from corral.frontend.gateway.keys import StoredKeys, client_key
-from corral.store.access.api_keys import ApiKey, Scope, hash_secret
+from corral.store.access.api_keys import AccessStore, ApiKey, Scope, hash_secret
 from corral.system import SystemClock
 from harness.waiting import until
 from sim.loop import run_virtually
@@ -24,12 +24,12 @@ KEY = ApiKey(
 )
 
 
-class Store:
+class Store(AccessStore):
     def __init__(self) -> None:
         self.is_away = False
         self.keys = {hash_secret(SECRET): KEY}
 
-    async def read_active_keys(self) -> Mapping[str, ApiKey]:
+    async def read_active_keys(self) -> dict[str, ApiKey]:
         if self.is_away:
             raise Unavailable("the store is away")
         return dict(self.keys)
@@ -40,7 +40,7 @@ class Store:
     async def find_session(self, token_hash: str) -> ApiKey | None:
         return None
 
-    async def read_sessions(self) -> Mapping[str, ApiKey]:
+    async def read_sessions(self) -> dict[str, ApiKey]:
         return {}
 
 
@@ -272,7 +272,7 @@ class SlowStore(Store):
         super().__init__()
         self.answers: list[asyncio.Event] = []
 
-    async def read_active_keys(self) -> Mapping[str, ApiKey]:
+    async def read_active_keys(self) -> dict[str, ApiKey]:
         keys = dict(self.keys)
         self.answers.append(asyncio.Event())
         await self.answers[-1].wait()

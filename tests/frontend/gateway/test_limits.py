@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import httpx
@@ -54,6 +55,10 @@ async def test_a_replica_never_gets_more_than_its_limit(replica: Start) -> None:
         assert gateway.open_requests() == 0
 
 
+def has_length(values: list[str], length: int) -> bool:
+    return len(values) == length
+
+
 async def test_the_queue_is_fair_between_keys(replica: Start) -> None:
     one = await replica("one")
     gated = Gated(one)
@@ -71,7 +76,7 @@ async def test_the_queue_is_fair_between_keys(replica: Start) -> None:
         await until(lambda: gateway.gateway.inflight.queue_depth("m") == 10, "ten wait")
         for number in range(11):
             gated.gate.release()
-            await until(lambda wanted=number + 1: len(order) == wanted, "the next answer")
+            await until(partial(has_length, order, number + 1), "the next answer")
         await asyncio.gather(*calls)
     assert order.index("modest") <= 2, order
 

@@ -592,6 +592,11 @@ async def test_a_request_that_ends_early_cancels_its_call(setup: Setup, event: C
 # Decisions after a failure
 
 
+class UnusedLink(ScriptedLink):
+    def __init__(self) -> None:
+        """A decision sends nothing, and needs no event loop."""
+
+
 def served_by(*names: str, protocol: str = "openai") -> tuple[ServedModel, list[Endpoint]]:
     served = ServedModel(ModelRoute(model="m", replicas=()))
     metrics = GatewayMetrics(MetricRegistry())
@@ -599,7 +604,7 @@ def served_by(*names: str, protocol: str = "openai") -> tuple[ServedModel, list[
         Endpoint(
             replica(name, protocol=protocol),
             limit=1,
-            link=None,  # type: ignore[arg-type]
+            link=UnusedLink(),
             driven=protocol != "openai",
             metrics=metrics.of("m", name),
             node_head=b"",

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ async def test_killing_one_of_three_replicas_under_load_costs_no_request(
 ) -> None:
     three = [await replica(name) for name in ("a", "b", "c")]
     for one in three:
-        one.script = lambda answering, who=one.name: slow_answer(answering, who)
+        one.script = partial(slow_answer, who=one.name)
     gateway.serve("m", *three)
     caller = Caller(gateway.port)
     async with caller.calling():

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from corral.core.errors import InvalidInput, Unavailable
-from corral.frontend.http import event_feed as feed_module
-from corral.frontend.http.event_feed import Change, Changes, Kind, LiveFeed
+from corral.frontend.http.event_feed import MIN_INTERVAL_S, READ_EVERY_S, Change, Changes, Kind, LiveFeed
 
 
 @dataclass
@@ -25,8 +24,8 @@ class Table:
     broken: bool = False
     reads: int = 0
     is_whole: bool = False
-    read_every_s: float = feed_module.READ_EVERY_S
-    min_interval_s: float = feed_module.MIN_INTERVAL_S
+    read_every_s: float = READ_EVERY_S
+    min_interval_s: float = MIN_INTERVAL_S
 
     def put(self, key: str, value: int) -> None:
         self.now_ms += 1
@@ -84,8 +83,8 @@ class Page:
 
 
 @asynccontextmanager
-async def running(*tables: Table) -> AsyncIterator[LiveFeed]:
-    feed = LiveFeed([table.kind() for table in tables])
+async def running(*tables: Table, **limits: Any) -> AsyncIterator[LiveFeed]:
+    feed = LiveFeed([table.kind() for table in tables], **limits)
     task = asyncio.ensure_future(feed.run())
     try:
         yield feed
@@ -140,9 +139,9 @@ async def test_a_burst_of_500_changes_a_second_is_sent_as_a_few_updates_ending_w
             await asyncio.sleep(max(0.0, began_s + (count + 1) / 500 - loop.time()))
         await until(lambda: page.values("operations")[-1:] == [999])
         took_s = loop.time() - began_s
-        assert 3 <= len(page.events) <= took_s / feed_module.MIN_INTERVAL_S + 2
+        assert 3 <= len(page.events) <= took_s / MIN_INTERVAL_S + 2
         # The burst of one kind is none of the other's.
-        assert nodes.reads < 10 + took_s / feed_module.READ_EVERY_S
+        assert nodes.reads < 10 + took_s / READ_EVERY_S
 
 
 async def test_without_notifications_a_periodic_read_finds_the_change() -> None:
@@ -197,10 +196,9 @@ async def test_a_page_gets_only_the_kinds_it_requests() -> None:
             feed.choose(["weather"])
 
 
-async def test_a_page_that_does_not_read_is_dropped_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "QUEUE_MAX", 2)
+async def test_a_page_that_does_not_read_is_dropped_and_the_others_go_on() -> None:
     nodes = Table("nodes", min_interval_s=0.001)
-    async with running(nodes) as feed, opened(feed) as page:
+    async with running(nodes, queue_max=2) as feed, opened(feed) as page:
         stuck = feed.follow(None, feed.choose([]))
         assert await anext(stuck) == b"retry: 1000\n\n"
         await until(lambda: nodes.reads >= 2)
@@ -248,8 +246,8 @@ async def test_nothing_is_missed_after_the_first_bytes(is_whole: bool) -> None:
             assert b'"key":"a"' in await anext(stream)
 
 
-async def test_a_stream_starts_although_the_store_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "START_WITHIN_S", 0.05)
-    async with running(Table("models", broken=True)) as feed, aclosing(feed.follow(None, feed.choose(()))) as stream:
+async def test_a_stream_starts_although_the_store_is_unreachable() -> None:
+    models = Table("models", broken=True)
+    async with running(models, start_within_s=0.05) as feed, aclosing(feed.follow(None, feed.choose(()))) as stream:
         async with asyncio.timeout(30):
             assert await anext(stream) == b"retry: 1000\n\n"

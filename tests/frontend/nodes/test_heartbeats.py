@@ -8,12 +8,12 @@ import pytest
 from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.core.nodes.node import NodeId, NodeUsage
 from corral.frontend.nodes.heartbeats import HeartbeatBatcher
-from corral.store.nodes.registration import Heartbeat, HeartbeatOutcome
+from corral.store.nodes.registration import Heartbeat, HeartbeatOutcome, RegistrationStore
 
 HEARTBEAT = Heartbeat(node_id=NodeId("n"), usage=NodeUsage())
 
 
-class Store:
+class Store(RegistrationStore):
     """Writes when the test allows it."""
 
     def __init__(self, problem: Exception | None = None) -> None:

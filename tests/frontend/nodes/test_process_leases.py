@@ -8,9 +8,11 @@ from corral.bus.node_api import GrantedLeases
 from corral.core.errors import Unavailable
 from corral.core.processes.leases import NodeShare
 from corral.frontend.nodes.process_leases import KNOWN_FOR_S, LeaseGrants
+from corral.store.serving.replicas import ReplicaStore
+from harness.clocks import HeldClock
 
 
-class Store:
+class Store(ReplicaStore):
     def __init__(self) -> None:
         self.version = 7
         self.shares = {"n": NodeShare(desired=frozenset({"a#0"}), revoked={"b#0": 3})}
@@ -27,23 +29,9 @@ class Store:
         return self.version, self.shares
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def since_boot_s(self) -> float:
-        return self.now_s
-
-    def now_ms(self) -> int:
-        return int(self.now_s * 1000)
-
-
 async def test_leases_are_unknown_until_the_first_refresh_and_complete_afterwards() -> None:
     store = Store()
-    leases = LeaseGrants(store, lease_s=60.0, clock=Clock())
+    leases = LeaseGrants(store, lease_s=60.0, clock=HeldClock())
     assert leases.find("n") is None
     await leases.refresh()
     assert leases.find("n") == GrantedLeases(leases_s={"a#0": 60.0}, revoked={"b#0": 3})
@@ -52,7 +40,7 @@ async def test_leases_are_unknown_until_the_first_refresh_and_complete_afterward
 
 async def test_leases_are_read_again_only_when_the_version_changes() -> None:
     store = Store()
-    leases = LeaseGrants(store, lease_s=60.0, clock=Clock())
+    leases = LeaseGrants(store, lease_s=60.0, clock=HeldClock())
     await leases.refresh()
     await leases.refresh()
     assert store.reads == 1
@@ -62,7 +50,7 @@ async def test_leases_are_read_again_only_when_the_version_changes() -> None:
 
 
 async def test_leases_become_unknown_when_the_store_is_unreachable_for_long() -> None:
-    store, clock = Store(), Clock()
+    store, clock = Store(), HeldClock()
     leases = LeaseGrants(store, lease_s=60.0, clock=clock)
     await leases.refresh()
     store.unreachable = True

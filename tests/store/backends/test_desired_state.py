@@ -85,7 +85,7 @@ async def test_what_only_a_person_may_try_again_is_noted_and_so_are_the_conditio
     assert (failed.state, failed.final, failed.conditions_at_end) == (
         IntentState.DEAD_LETTERED,
         True,
-        {"disk_pressure"},
+        frozenset({"disk_pressure"}),
     )
     await stores.operations.retry(operation, node_id=None, actor="me")
     [again] = await stores.intents.read_newest([node.id])

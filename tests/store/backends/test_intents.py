@@ -14,6 +14,7 @@ from corral.core.backends.intents import (
     AttemptRejected,
     AttemptUnconfirmed,
     BackendSpec,
+    Intent,
     IntentState,
     RetryLimits,
     Verb,
@@ -22,7 +23,8 @@ from corral.core.backends.intents import (
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus, OperationState
 from corral.core.backends.policies import Ensure, OnDrift, PolicyChange
 from corral.core.errors import Conflict, InvalidInput, OutcomeUnknown
-from corral.core.nodes.node import Node
+from corral.core.nodes.node import Node, NodeId
+from corral.core.nodes.observed import Observation, ObservedBackend
 from corral.core.transfer import TransferProgress
 from corral.store.backends.create_operation import AdmissionStore
 from corral.store.backends.intents import IntentClaim, Result
@@ -235,10 +237,7 @@ async def test_a_time_out_keeps_attempts_and_failures_spend_them_until_people_mu
         await stores.operations.retry(admitted.id, node_id=None, actor="me")
 
 
-async def _observing(stores: Stores, node_id: str) -> list[object]:
-    from corral.core.nodes.node import NodeId
-    from corral.core.nodes.observed import Observation
-
+async def _observing(stores: Stores, node_id: str) -> list[tuple[Intent, list[ObservedBackend]]]:
     seen = Observation(node_id=NodeId(node_id), instance="i", epoch=1, sequence=1, backends=(), processes=())
     await stores.observed.record([seen])
     return list(await stores.intents.read_unconfirmed())

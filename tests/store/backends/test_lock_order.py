@@ -9,6 +9,7 @@ import pytest
 from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, RetryLimits, Verb, plan_next
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus
 from corral.core.errors import Conflict
+from corral.core.nodes.node import NodeId
 from corral.store.backends.intents import Result
 from corral.store.stores import Stores
 from harness.databases import Rig
@@ -72,14 +73,18 @@ async def meet(rig: Rig, first: tuple[str, ...], then: tuple[str, ...], work: Ca
 ALL = ("fleet_generation", "operations", "intents", "operation_nodes")
 
 
+Orders = tuple[Stores, str, list[NodeId]]
+"""An operation on three nodes."""
+
+
 @pytest.fixture
-async def orders(stores: Stores) -> tuple[Stores, str, list[str]]:
+async def orders(stores: Stores) -> Orders:
     nodes = [await healthy(stores, name) for name in ("a", "b", "c")]
     job = (await stores.admission.admit(admission(Verb.INSTALL, *nodes))).id
     return stores, job, [node.id for node in nodes]
 
 
-async def test_a_claim(orders: tuple[Stores, str, list[str]], rig: Rig) -> None:
+async def test_a_claim(orders: Orders, rig: Rig) -> None:
     stores, _, _ = orders
     claimed: list[object] = []
 
@@ -90,17 +95,17 @@ async def test_a_claim(orders: tuple[Stores, str, list[str]], rig: Rig) -> None:
     assert len(claimed) == 3
 
 
-async def test_progress_that_is_saved(orders: tuple[Stores, str, list[str]], rig: Rig) -> None:
+async def test_progress_that_is_saved(orders: Orders, rig: Rig) -> None:
     stores, job, nodes = orders
     await stores.intents.claim("fe", lease_s=15, limit=10)
     progress = [
-        (job, NodeProgress(node_id=node, node_name="", status=NodeProgressStatus.DOWNLOADING, sequence=1))  # type: ignore[arg-type]
+        (job, NodeProgress(node_id=node, node_name="", status=NodeProgressStatus.DOWNLOADING, sequence=1))
         for node in nodes
     ]
     await meet(rig, ALL[:2], ALL[2:], lambda: stores.operations.save_progress(progress))
 
 
-async def test_results_one_of_which_needs_a_higher_generation(orders: tuple[Stores, str, list[str]], rig: Rig) -> None:
+async def test_results_one_of_which_needs_a_higher_generation(orders: Orders, rig: Rig) -> None:
     stores, _, _ = orders
     first, *rest = await stores.intents.claim("fe", lease_s=15, limit=10)
     results = [
@@ -110,9 +115,7 @@ async def test_results_one_of_which_needs_a_higher_generation(orders: tuple[Stor
     await meet(rig, ALL[:1], ALL[1:], lambda: stores.intents.record(results))
 
 
-async def test_an_intent_that_replaces_others_of_several_operations(
-    orders: tuple[Stores, str, list[str]], rig: Rig
-) -> None:
+async def test_an_intent_that_replaces_others_of_several_operations(orders: Orders, rig: Rig) -> None:
     """One of them has ended, and is being retried."""
     stores, job, _ = orders
     for one in await stores.intents.claim("fe", lease_s=15, limit=10):
@@ -137,9 +140,7 @@ def in_the_tables_order(rig: Rig) -> Iterator[None]:
         rig.run_sql(f"ALTER DATABASE {rig.name} RESET {way}")
 
 
-async def test_claims_that_are_renewed(
-    orders: tuple[Stores, str, list[str]], rig: Rig, in_the_tables_order: None
-) -> None:
+async def test_claims_that_are_renewed(orders: Orders, rig: Rig, in_the_tables_order: None) -> None:
     """By their ids, whatever order the table has them in."""
     stores, _, _ = orders
     claims = await stores.intents.claim("fe", lease_s=15, limit=10)

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from corral.core.errors import Conflict, Fenced
 from corral.core.nodes.conditions import Condition, ConditionKind
 from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
-from corral.core.nodes.observed import Observation, ObservedProcess
+from corral.core.nodes.observed import Observation, ObservedProcess, ProcessStatus
 from corral.core.nodes.presence import Presence
 from corral.core.processes.leases import NodeShare
 from corral.core.replicas.availability import Availability
@@ -41,7 +42,7 @@ def nobody(_replica: str) -> int:
     return 0
 
 
-def make_node(name: str, **changes: object) -> Node:
+def make_node(name: str, **changes: Any) -> Node:
     plain = Node(
         id=NodeId(name),
         name=name,
@@ -81,7 +82,7 @@ def make_node(name: str, **changes: object) -> Node:
         created_at=0,
         changed_at=0,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 async def add_nodes(stores: Stores, *nodes: Node) -> None:
@@ -114,7 +115,7 @@ async def reserve(stores: Stores, job: LoadJob, need: Need | None = None) -> Rep
     return await stores.load_claims.reserve(job, wanted, await decide(stores, wanted), nobody, ids=IDS)
 
 
-def loaded(**changes: object) -> ReplicaLoaded:
+def loaded(**changes: Any) -> ReplicaLoaded:
     plain = ReplicaLoaded(
         address="10.0.0.1:9000",
         protocol="openai",
@@ -129,7 +130,7 @@ def loaded(**changes: object) -> ReplicaLoaded:
         load_ms=1500,
         device="cpu",
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
+    return replace(plain, **changes)
 
 
 async def serve(stores: Stores, model: str = "tiny", text: str = TINY) -> Replica:
@@ -583,7 +584,13 @@ async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: St
 def told(*states: str, epoch: int = 1, sequence: int = 1, pid: int = 4711) -> Observation:
     processes = tuple(
         ObservedProcess(
-            process_key=f"tiny#{slot}", model="tiny", replica=slot, backend="b", digest="d", state=state, pid=pid
+            process_key=f"tiny#{slot}",
+            model="tiny",
+            replica=slot,
+            backend="b",
+            digest="d",
+            state=ProcessStatus(state),
+            pid=pid,
         )
         for slot, state in enumerate(states)
     )

@@ -7,6 +7,7 @@ from corral.core.errors import Conflict, Fenced
 from corral.core.replicas.placement import GIB, Decision, Need, place, place_instead
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.scaling import Add, Scheduling
+from corral.store.engine.database import Tx
 from corral.store.serving.load_job_rows import LoadJob
 from corral.store.serving.load_jobs import Restoring
 from corral.store.stores import Stores
@@ -33,8 +34,8 @@ async def serve_on(stores: Stores, *names: str) -> dict[str, Replica]:
 
 
 async def set_free(stores: Stores, node: str, free: int) -> None:
-    async def body(tx: object) -> None:
-        await tx.execute("UPDATE nodes SET available_ram = $2 WHERE id = $1", node, free)  # type: ignore[attr-defined]
+    async def body(tx: Tx) -> None:
+        await tx.execute("UPDATE nodes SET available_ram = $2 WHERE id = $1", node, free)
 
     await stores.database.write(body)
 

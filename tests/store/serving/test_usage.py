@@ -1,6 +1,7 @@
 """Requests and tokens, counted once, on both databases."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from corral.core.errors import OutcomeUnknown
 from corral.frontend.gateway.usage_writer import UsageCounter
 from corral.store.access.api_keys import Scope, hash_secret
-from corral.store.serving.usage import RETENTION_DAYS, UsageKey, UsageRow, Used
+from corral.store.serving.usage import RETENTION_DAYS, UsageKey, UsageRow, UsageStore, Used
 from corral.store.stores import Stores
 from harness.databases import Rig
 
@@ -69,14 +70,17 @@ async def test_the_counter_writes_in_batches_and_what_is_left_at_the_end(stores:
 
 
 async def test_a_batch_with_an_unknown_outcome_is_sent_again_under_its_number(stores: Stores) -> None:
-    class Doubtful:
+    class Doubtful(UsageStore):
         """Writes, and does not tell."""
 
-        async def add(self, writer: str, batch: int, counts: dict[UsageKey, Used]) -> None:
+        def __init__(self) -> None:
+            """Without a database of its own."""
+
+        async def add(self, writer: str, batch: int, counts: Mapping[UsageKey, Used]) -> None:
             await stores.usage.add(writer, batch, counts)
             raise TimeoutError
 
-    counter = UsageCounter(Doubtful(), writer="run-1")  # type: ignore[arg-type]
+    counter = UsageCounter(Doubtful(), writer="run-1")
     counter.count(key_id="k", model="m", node_id="n", tokens_in=1, tokens_out=1)
     with pytest.raises(TimeoutError):
         await counter.write()

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ async def test_a_backend_killed_behind_the_workers_back_is_replaced_at_the_next_
     source = write_http_backend(tmp_path / "source")
     async with worker.frontend() as frontend:
         assert (await frontend.ask("backend.install", backend="web", uri=f"file://{source}"))["success"]
-        wanted = {"backend": "web", "model_id": "m", "corral": {"start": {"model": "/weights"}}}
+        wanted: dict[str, Any] = {"backend": "web", "model_id": "m", "corral": {"start": {"model": "/weights"}}}
         first = await frontend.ask("backend.install", **wanted)
         assert first["success"], first
         again = await frontend.ask("backend.install", **wanted)
@@ -127,8 +128,9 @@ async def test_a_slow_upgrade_delays_no_install_or_list_of_other_backends(worker
             with Yardstick(worker.directory) as yardstick:
                 for number in range(50):
                     began_s = time.monotonic()
-                    verb, fields = ("backend.install", {"backend": "b"}) if number % 2 else ("backend.list", {})
-                    reply = await frontend.ask(verb, **fields)
+                    is_install = number % 2
+                    asked = frontend.ask("backend.install", backend="b") if is_install else frontend.ask("backend.list")
+                    reply = await asked
                     assert not reply.get("error"), reply
                     took_s.append(time.monotonic() - began_s)
             assert not upgrade.done()
@@ -160,7 +162,11 @@ async def test_installs_and_lists_answer_in_milliseconds_for_as_long_as_an_upgra
         async with worker.frontend() as frontend:
             assert (await frontend.ask("backend.install", backend="slow", uri=uri))["success"]
             source = write_http_backend(tmp_path / "web")
-            wanted = {"backend": "web", "uri": f"file://{source}", "corral": {"start": {"model": "/weights"}}}
+            wanted: dict[str, Any] = {
+                "backend": "web",
+                "uri": f"file://{source}",
+                "corral": {"start": {"model": "/weights"}},
+            }
             assert (await frontend.ask("backend.install", **wanted, model_id="m"))["success"]
             new = registry.push("slow", localai_files("2"), {"weights": os.urandom(int(LINE_BYTES_PER_S * UPGRADE_S))})
             began_s = time.monotonic()
@@ -217,7 +223,7 @@ async def test_a_rolling_upgrade_stops_nothing_and_a_rollback_goes_back(
         assert replaced["corral"]["digest"] == second
         back = await frontend.ask("corral.backend.rollback", backend="web")
         assert (back["success"], back["corral"]["digest"]) == (True, first)
-        numbered = {"backend": "web", "corral": {"strategy": "rolling", "generation": 7}}
+        numbered: dict[str, Any] = {"backend": "web", "corral": {"strategy": "rolling", "generation": 7}}
         assert (await frontend.ask("backend.upgrade", **numbered))["success"]
         assert (await frontend.ask("corral.report.now"))["applied"] == {"web": 7}
         undone = await frontend.ask("corral.backend.rollback", backend="web", to=first, generation=7, undo=True)
@@ -231,7 +237,7 @@ async def test_orders_older_than_the_last_are_refused_also_after_a_restart(
 ) -> None:
     """S-40: a replayed command."""
     source = write_localai_backend(tmp_path / "source")
-    install = {"backend": "demo", "uri": f"file://{source}"}
+    install: dict[str, Any] = {"backend": "demo", "uri": f"file://{source}"}
     async with worker.frontend() as frontend:
         assert (await frontend.ask("backend.install", **install, corral={"generation": 5}))["success"]
         assert (await frontend.ask("backend.delete", backend="demo", corral={"generation": 6}))["success"]
@@ -332,7 +338,7 @@ async def test_a_stale_order_is_refused_also_when_the_process_runs_already(
     source = write_http_backend(tmp_path / "source")
     start = {"model": "/weights"}
     async with worker.frontend() as frontend:
-        wanted = {"backend": "web", "uri": f"file://{source}", "model_id": "m"}
+        wanted: dict[str, Any] = {"backend": "web", "uri": f"file://{source}", "model_id": "m"}
         assert (await frontend.ask("backend.install", **wanted, corral={"generation": 7, "start": start}))["success"]
         newer = await frontend.ask("backend.install", **wanted, corral={"generation": 8, "start": start})
         assert (newer["success"], newer["corral"]["generation"]) == (True, 8)
@@ -348,7 +354,7 @@ async def test_a_failing_upgrade_tells_every_caller_what_it_ended(worker: Single
                 "backend.install", backend="demo", uri=f"file://{source}", model_id="m", replica_index=replica
             )
             assert started["success"], started
-        upgrade = {"backend": "demo", "uri": f"file://{tmp_path}/not-there"}
+        upgrade: dict[str, Any] = {"backend": "demo", "uri": f"file://{tmp_path}/not-there"}
         replies = await asyncio.gather(*(frontend.ask("backend.upgrade", **upgrade, op_id=f"o{n}") for n in range(4)))
         for reply in replies:
             assert not reply["success"]

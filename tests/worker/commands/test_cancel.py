@@ -96,7 +96,11 @@ async def test_while_it_is_unpacked(worker: SingleWorker, registry: OciRegistry)
 @pytest.mark.registry
 async def test_while_a_slow_disk_flushes_it(worker: SingleWorker, registry: OciRegistry, tmp_path: Path) -> None:
     old = registry.push("demo", localai_files("1"))
-    order = {"backend": "demo", "uri": f"{registry.host}/demo:latest", "corral": {"strategy": "rolling"}}
+    order: dict[str, Any] = {
+        "backend": "demo",
+        "uri": f"{registry.host}/demo:latest",
+        "corral": {"strategy": "rolling"},
+    }
     async with worker.frontend() as frontend:
         assert (await frontend.ask("backend.install", **order))["success"]
         new = registry.push("demo", localai_files("2"))

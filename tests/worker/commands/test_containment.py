@@ -234,7 +234,11 @@ async def test_root_without_landlock_still_gives_each_backend_a_user_of_its_own(
             backend = Attacker(await start(frontend, "a", start={"model": "x", "files": ["mine.gguf"]}))
             assert backend.facts["uid"] not in (0, NOBODY)
             assert backend.can_read(models / "mine.gguf")
-            secrets = [worker.data_dir / "identity.json", models / "others.gguf", f"/proc/{worker.program.pid}/environ"]
+            secrets: list[Path | str] = [
+                worker.data_dir / "identity.json",
+                models / "others.gguf",
+                f"/proc/{worker.program.pid}/environ",
+            ]
             assert [path for path in secrets if backend.can_read(path)] == []
             assert "this kernel has no Landlock" in worker.program.output()
     finally:
@@ -341,7 +345,13 @@ def test_up_contains_its_backends(tmp_path: Path) -> None:
         backend = load(up, write_http_backend(tmp_path / "source"))
         keys = [path for path in (up.data / "keys").rglob("*") if path.is_file()]
         assert {"admin.key", "operator.seed", "local.token"} <= {path.name for path in keys}
-        secrets = [*keys, up.data, up.data / "corral.db", up.data / "worker" / "identity.json", up.data / "logs"]
+        secrets: list[Path | str] = [
+            *keys,
+            up.data,
+            up.data / "corral.db",
+            up.data / "worker" / "identity.json",
+            up.data / "logs",
+        ]
         pids = [up.program.pid, *(child.pid for child in up.children().values())]
         secrets += [f"/proc/{pid}/environ" for pid in pids]
         assert [path for path in secrets if backend.can_read(path)] == []

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ async def test_a_disk_out_of_names_or_read_only_leaves_no_half_installed_backend
     worker = SingleWorker(tmp_path, nats, "--no-keep-backends")
     many = {f"lib/{number}": b"x" for number in range(3000)}
     registry.push("many", localai_files(), many)
-    order = {"backend": "many", "uri": f"{registry.host}/many:latest"}
+    order: dict[str, Any] = {"backend": "many", "uri": f"{registry.host}/many:latest"}
     try:
         async with worker.frontend() as frontend:
             await install(frontend, write_http_backend(tmp_path / "source"))

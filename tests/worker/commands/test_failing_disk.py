@@ -66,7 +66,9 @@ async def test_an_install_or_upgrade_that_cannot_be_flushed_changes_nothing(
     registry.push("new", localai_files("1"))
     registry.push("demo", localai_files("1"))
     homes = {name: worker.data_dir / "backends" / name for name in ("demo", "new")}
-    orders = {name: {"backend": name, "uri": f"{registry.host}/{name}:latest"} for name in homes}
+    orders: dict[str, dict[str, Any]] = {
+        name: {"backend": name, "uri": f"{registry.host}/{name}:latest"} for name in homes
+    }
     async with worker.frontend() as frontend:
         await install(frontend, write_http_backend(tmp_path / "source"))
         assert (await frontend.ask("backend.install", **orders["demo"]))["success"]
@@ -106,8 +108,8 @@ async def listed(frontend: Commander) -> dict[str, str]:
 async def test_an_order_that_cannot_be_noted_is_not_carried_out(worker: SingleWorker, tmp_path: Path) -> None:
     """And when it can be, it is on disk before anything is done: also after a kill, an older one is refused."""
     source = write_http_backend(tmp_path / "source")
-    order = {"backend": "web", "uri": f"file://{source}", "corral": {"generation": 7}}
-    older = {**order, "corral": {"generation": 6}}
+    order: dict[str, Any] = {"backend": "web", "uri": f"file://{source}", "corral": {"generation": 7}}
+    older: dict[str, Any] = {**order, "corral": {"generation": 6}}
     async with worker.frontend() as frontend:
         with failing_disk(worker.program.pid, tmp_path / "strace") as disk:
             for _ in range(2):  # the second time it is no news, but still not on disk
@@ -152,7 +154,7 @@ async def test_weights_that_cannot_be_flushed_are_not_placed_and_fetched_again(
 ) -> None:
     shelf = Shelf(WEIGHTS)
     file = {"filename": "tiny/weights.gguf", "uri": shelf.url, "sha256": hashlib.sha256(WEIGHTS).hexdigest()}
-    order = {"model": "tiny", "files": [file], "paths": [file["filename"]]}
+    order: dict[str, Any] = {"model": "tiny", "files": [file], "paths": [file["filename"]]}
     try:
         async with worker.frontend() as frontend:
             with failing_disk(worker.program.pid, tmp_path / "strace"):

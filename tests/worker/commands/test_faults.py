@@ -261,7 +261,7 @@ async def test_a_worker_out_of_memory_fails_what_needs_it_and_goes_on(
 ) -> None:
     """F-31: hardly any memory is left to it, then there is again."""
     registry.push("demo", localai_files(), {"weights": os.urandom(24 << 20)})
-    order = {"backend": "demo", "uri": f"{registry.host}/demo:latest"}
+    order: dict[str, Any] = {"backend": "demo", "uri": f"{registry.host}/demo:latest"}
     async with worker.frontend() as frontend:
         await install(frontend, write_http_backend(tmp_path / "source"))
         started = await start(frontend, "m")
@@ -283,7 +283,8 @@ async def test_a_worker_out_of_memory_fails_what_needs_it_and_goes_on(
 
 def listening_in(ports: range) -> set[int]:
     found = psutil.net_connections("tcp")
-    return {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port in ports}
+    listening = {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN and one.laddr}
+    return listening & set(ports)
 
 
 async def test_200_starts_and_stops_leave_nothing_behind(tmp_path: Path, nats: Nats) -> None:

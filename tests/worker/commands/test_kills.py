@@ -62,8 +62,8 @@ async def test_a_worker_killed_while_it_downloads_goes_on_where_it_was(
             worker.program.kill()
             upgrade.cancel()
             await asyncio.gather(upgrade, return_exceptions=True)
-        [partial] = (worker.data_dir / "blobs" / "partial").glob("*")
-        assert partial
+        partial = list((worker.data_dir / "blobs" / "partial").glob("*"))
+        assert len(partial) == 1
         worker.restart()
         async with worker.frontend() as frontend:
             [row] = (await frontend.ask("backend.list"))["backends"]

@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
+from corral.bus.client import BusMessage
 from harness.localai_backend import write_localai_backend
 from harness.nats import Nats
 from harness.oci_registry import OciRegistry
@@ -40,7 +42,7 @@ async def test_a_grpc_backend_runs_through_run_sh_is_checked_with_the_token_and_
 ) -> None:
     source = write_localai_backend(tmp_path / "source", "7")
     async with worker.frontend() as frontend:
-        request = {"backend": "demo", "uri": f"file://{source}", "model_id": "qwen", "replica_index": 1}
+        request: dict[str, Any] = {"backend": "demo", "uri": f"file://{source}", "model_id": "qwen", "replica_index": 1}
         started = await frontend.ask("backend.install", **request)
         assert started["success"], started
         assert started["corral"]["protocol"] == "localai-grpc"
@@ -103,7 +105,7 @@ async def test_a_localai_frontend_installs_starts_upgrades_and_deletes_as_before
     )
     galleries = json.dumps([{"url": f"file://{index}", "name": "localai"}])
     async with localai_worker.frontend() as frontend:
-        wanted = {"backend": "demo", "backend_galleries": galleries}
+        wanted: dict[str, Any] = {"backend": "demo", "backend_galleries": galleries}
         async with frontend.listening("backend.install.op-1.progress") as progress:
             started = await frontend.ask("backend.install", model_id="qwen", replica_index=0, op_id="op-1", **wanted)
         assert started["success"], started
@@ -143,8 +145,8 @@ async def test_replies_go_only_to_this_nodes_own_space(worker: SingleWorker) -> 
     async with worker.frontend() as frontend:
         heard: list[bytes] = []
 
-        async def hear(message: object) -> None:
-            heard.append(message.data)  # type: ignore[attr-defined]
+        async def hear(message: BusMessage) -> None:
+            heard.append(message.data)
 
         await frontend.bus.serve("_INBOX.fe.another-node.>", hear, concurrency=1)
         client = frontend.bus._client

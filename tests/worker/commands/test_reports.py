@@ -15,7 +15,7 @@ START = {"start": {"model": "/weights"}}
 
 
 async def order(frontend: Commander, verb: str, generation: int, **fields: Any) -> dict[str, Any]:
-    reply = await frontend.ask(verb, **fields, corral={"generation": generation, **START})
+    reply: dict[str, Any] = await frontend.ask(verb, **fields, corral={"generation": generation, **START})
     assert reply["success"], reply
     return reply
 
@@ -24,7 +24,7 @@ async def test_each_process_is_reported_with_the_generation_of_the_last_intent_t
     worker: SingleWorker, tmp_path: Path
 ) -> None:
     source = write_http_backend(tmp_path / "source")
-    wanted = {"backend": "web", "uri": f"file://{source}", "model_id": "m"}
+    wanted: dict[str, Any] = {"backend": "web", "uri": f"file://{source}", "model_id": "m"}
     async with worker.frontend() as frontend:
         first = await order(frontend, "backend.install", 7, **wanted)
         row = (await frontend.processes())["m#0"]
@@ -32,7 +32,7 @@ async def test_each_process_is_reported_with_the_generation_of_the_last_intent_t
         assert (row["address"], row["digest"]) == (first["address"], first["corral"]["digest"])
         again = await order(frontend, "backend.install", 9, **wanted)
         assert again["corral"]["pid"] == first["corral"]["pid"]
-        other = {**wanted, "replica_index": 1}
+        other: dict[str, Any] = {**wanted, "replica_index": 1}
         await frontend.ask("backend.install", **other, corral=START)
         rows = await frontend.processes()
         assert rows["m#0"]["generation"] == 9
@@ -43,7 +43,11 @@ async def test_free_memory_is_reported_before_the_end_of_a_process(tmp_path: Pat
     """Whoever is told so places the next one at once, by figures that must not be those from before."""
     worker = SingleWorker(tmp_path, nats, "--no-keep-backends", "--heartbeat-interval", "600s")
     try:
-        wanted = {"backend": "web", "uri": f"file://{write_http_backend(tmp_path / 'source')}", "model_id": "m"}
+        wanted: dict[str, Any] = {
+            "backend": "web",
+            "uri": f"file://{write_http_backend(tmp_path / 'source')}",
+            "model_id": "m",
+        }
         async with worker.frontend() as frontend:
             await order(frontend, "backend.install", 3, **wanted)
             before = len(worker.registrar.beats)
@@ -61,7 +65,11 @@ async def test_free_memory_is_reported_before_the_end_of_a_process(tmp_path: Pat
 async def test_generations_outlive_the_worker(tmp_path: Path, nats: Nats) -> None:
     worker = SingleWorker(tmp_path, nats)
     try:
-        wanted = {"backend": "web", "uri": f"file://{write_http_backend(tmp_path / 'source')}", "model_id": "m"}
+        wanted: dict[str, Any] = {
+            "backend": "web",
+            "uri": f"file://{write_http_backend(tmp_path / 'source')}",
+            "model_id": "m",
+        }
         async with worker.frontend() as frontend:
             first = await order(frontend, "backend.install", 3, **wanted)
             await order(frontend, "backend.install", 4, **wanted)

@@ -9,7 +9,7 @@ from corral.controller.replicas.smoke_test import SmokeTest, VersionFailed
 from corral.core.backends.rollout import ReplicaChange
 from corral.core.errors import Unavailable
 from corral.core.nodes.node import NodeId
-from corral.core.nodes.observed import ObservedProcess
+from corral.core.nodes.observed import ObservedProcess, ProcessStatus
 from harness.localai_backend import write_localai_backend
 from harness.registrar import NODE
 from harness.single_worker import Commander, SingleWorker
@@ -22,7 +22,7 @@ async def install(frontend: Commander, source: Path) -> list[ReplicaChange]:
     assert installed["success"], installed
     [backend] = (await frontend.ask("corral.report.now"))["backends"]
     old = ObservedProcess(
-        process_key="m#0", model="m", replica=0, backend="demo", digest="sha256:old", state="ready",
+        process_key="m#0", model="m", replica=0, backend="demo", digest="sha256:old", state=ProcessStatus.READY,
         protocol="localai-grpc",
     )  # fmt: skip
     return [ReplicaChange(process=old, digest=backend["digest"])]

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
@@ -40,7 +41,10 @@ def store(s3: S3Server) -> S3Store:
 def storing_worker(tmp_path: Path, nats: Nats, s3: S3Server) -> Iterator[SingleWorker]:
     secret = tmp_path / "secret"
     secret.write_text(SECRET_KEY)
-    environment = {"CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY, "CORRAL_STORAGE_SECRET_KEY_FILE": str(secret)}
+    environment: dict[str, Any] = {
+        "CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY,
+        "CORRAL_STORAGE_SECRET_KEY_FILE": str(secret),
+    }
     worker = SingleWorker(tmp_path, nats, "--storage-url", s3.url, **environment)
     yield worker
     worker.close()
@@ -93,7 +97,10 @@ async def test_outputs_are_written_under_exactly_the_key_the_frontend_fetches_th
     line = Trickle(s3.port, bytes_per_s=1 << 30)
     secret = tmp_path / "secret"
     secret.write_text(SECRET_KEY)
-    environment = {"CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY, "CORRAL_STORAGE_SECRET_KEY_FILE": str(secret)}
+    environment: dict[str, Any] = {
+        "CORRAL_STORAGE_ACCESS_KEY": ACCESS_KEY,
+        "CORRAL_STORAGE_SECRET_KEY_FILE": str(secret),
+    }
     worker = SingleWorker(tmp_path, nats, "--storage-url", f"http://127.0.0.1:{line.port}", **environment)
     try:
         async with worker.frontend() as frontend:

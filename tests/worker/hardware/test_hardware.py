@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.worker.hardware.scripted_nvml import ScriptedNvml
 
 from corral.core.nodes.capability import pick_capability
 from corral.core.nodes.hardware import Cpu, Gpu, Hardware, Memory
@@ -21,6 +20,7 @@ from corral.worker.hardware.machine import read_memory
 from corral.worker.hardware.nvml import GpuMemory
 from corral.worker.membership.description import Machine as WorkerMachine
 from corral.worker.processes.isolation import Isolation
+from harness.scripted_nvml import ScriptedNvml
 
 GIB = 1 << 30
 MEMINFO_64_GIB = "MemTotal:       67108864 kB\nMemFree:         1000000 kB\nMemAvailable:   50331648 kB\n"

@@ -8,9 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from tests.worker.processes.conftest import GROUPS, Bench, server
-
 from corral.core.processes.process import ProcessKey
+from harness.supervisor_bench import GROUPS, Bench, server
 
 
 async def main() -> None:

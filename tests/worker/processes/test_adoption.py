@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.worker.processes.conftest import GROUPS, SERVER, Bench, server, until
 
 from corral.core.processes.process import BackingOff, DesiredRun, ProcessKey, Ready
 from corral.worker.processes.records import RecordDirectory
+from harness.supervisor_bench import GROUPS, SERVER, Bench, server, until
 
 WORKER = Path(__file__).with_name("supervising_process.py")
 ROOT = Path(__file__).parents[3]
@@ -43,7 +43,7 @@ async def launch_worker(bench: Bench, kind: str, count: int, *behaviour: str) ->
     return await asyncio.create_subprocess_exec(
         *(sys.executable, str(WORKER), str(bench.state), str(bench.first_port), kind, str(count), *behaviour),
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}:{ROOT / 'tests'}"},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"},
     )
 
 

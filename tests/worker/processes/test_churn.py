@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.worker.processes.conftest import Bench, server
 
 from corral.worker.processes.cgroups import GroupsV2
+from harness.supervisor_bench import Bench, server
 
 COUNT, AT_ONCE = 60, 8
 

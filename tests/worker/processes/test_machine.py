@@ -11,8 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.worker.hardware.scripted_nvml import ScriptedNvml
-from tests.worker.processes.conftest import GROUPS, server, until
 
 from corral.core.errors import InvalidSetting
 from corral.core.processes.ports import NoPortLeft, PortSpan
@@ -27,6 +25,8 @@ from corral.worker.processes.ports import Ports, can_bind, read_port_pool
 from corral.worker.processes.readiness import HttpProbe, ListeningProbe, ProbeTarget
 from corral.worker.processes.stats import read_gpu_memory_by_pid, read_tree_usage
 from harness.ports import take_ports
+from harness.scripted_nvml import ScriptedNvml
+from harness.supervisor_bench import GROUPS, server, until
 
 # Each child ends itself: were the kill under test to fail, nothing goes on forking.
 FORKER = """

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.worker.processes.conftest import Bench, script, server, until
 
 from corral.core.processes.log_lines import LogLine
 from corral.core.processes.process import ProcessKey, StartFailed
 from corral.worker.processes.logs import LogLimits, ProcessLog, ProcessLogs
 from harness.machine_speed import Yardstick
+from harness.supervisor_bench import Bench, script, server, until
 
 KEY = ProcessKey("model#0")
 FLOOD = "head -c 500000000 /dev/zero | tr '\\0' 'x' | fold -w 200; echo 'the last words' >&2; exit 9"

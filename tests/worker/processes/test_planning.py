@@ -8,7 +8,6 @@ import pytest
 
 from corral.core.errors import InvalidInput
 from corral.core.processes.process import ProcessKey, ProcessReadiness, ProcessSpec
-from corral.worker.processes import allowed_paths as grants
 from corral.worker.processes import confine
 from corral.worker.processes.allowed_paths import Grant, Reach, gpu_devices, grant_of_names, plan_grants
 from corral.worker.processes.confinement import plan_confinement
@@ -28,8 +27,8 @@ def spec(*reads: Path | str, directory: Path | None = None) -> ProcessSpec:
     )
 
 
-def granted(reach: Reach, one: ProcessSpec) -> set[str]:
-    return {os.path.realpath(grant.path) for grant in plan_grants(one, reach, program="/bin/sh", own=())}
+def granted(reach: Reach, one: ProcessSpec, **limits: int) -> set[str]:
+    return {os.path.realpath(grant.path) for grant in plan_grants(one, reach, program="/bin/sh", own=(), **limits)}
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def test_a_path_around_or_into_corrals_own_directory_is_not_granted(tmp_path: Pa
 
 
 def test_files_that_a_snapshots_links_lead_to_are_granted_but_not_where_backends_may_write(
-    tmp_path: Path, corral: Reach, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, corral: Reach
 ) -> None:
     snapshot, blobs = tmp_path / "hub/snapshots/1", tmp_path / "hub/blobs"
     for directory in (snapshot, blobs):
@@ -60,14 +59,14 @@ def test_files_that_a_snapshots_links_lead_to_are_granted_but_not_where_backends
     (snapshot / "key").symlink_to(tmp_path / "data/keys/admin.key")
     (snapshot / "directory").symlink_to(tmp_path / "beside")
 
-    def linked(reach: Reach) -> set[str]:
-        return {path for path in granted(reach, spec(snapshot)) if path.startswith(str(tmp_path))} - {str(snapshot)}
+    def linked(reach: Reach, **limits: int) -> set[str]:
+        found = granted(reach, spec(snapshot), **limits)
+        return {path for path in found if path.startswith(str(tmp_path))} - {str(snapshot)}
 
     assert linked(corral) == {str(blobs / "one"), str(blobs / "two")}
     mine = Reach(private=corral.private, writable=(str(snapshot),))
     assert linked(mine) == set()
-    monkeypatch.setattr(grants, "_MOST_LINKS", 1)
-    assert len(linked(corral)) == 1
+    assert len(linked(corral, most_links=1)) == 1
 
 
 def test_an_interpreter_with_corrals_directory_in_it_is_granted_without_that(tmp_path: Path, corral: Reach) -> None:
@@ -95,20 +94,17 @@ def test_paths_in_variables_that_are_passed_on_are_granted(tmp_path: Path, corra
         (0, False, True, [Grant("/proc/self/task", confine.NAMES)]),
     ],
 )
-def test_who_may_name_threads(
-    monkeypatch: pytest.MonkeyPatch, uid: int, own: bool, cuda: bool, expected: list[Grant]
-) -> None:
-    monkeypatch.setattr(grants.glob, "glob", lambda pattern: [pattern] if cuda else [])
-    assert grant_of_names(uid, own=own) == expected
+def test_who_may_name_threads(tmp_path: Path, uid: int, own: bool, cuda: bool, expected: list[Grant]) -> None:
+    if cuda:
+        (tmp_path / "nvidia0").touch()
+    assert grant_of_names(uid, own=own, devices=str(tmp_path)) == expected
 
 
-def test_devices_of_other_makers_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_of_other_makers_are_known(tmp_path: Path) -> None:
     there = ["nvhost-ctrl", "nvmap", "nvgpu", "nvsciipc", "devmm_svm", "hl0", "tenstorrent", "dma_heap", "rknpu0"]
-    match = grants.glob.fnmatch.fnmatch
-    monkeypatch.setattr(
-        grants.glob, "glob", lambda pattern: [f"/dev/{n}" for n in there if match(f"/dev/{n}", pattern)]
-    )
-    assert set(gpu_devices()) == {f"/dev/{name}" for name in there}
+    for name in there:
+        (tmp_path / name).touch()
+    assert set(gpu_devices(str(tmp_path))) == {str(tmp_path / name) for name in there}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives others' users")

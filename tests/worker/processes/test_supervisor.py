@@ -11,10 +11,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from tests.worker.processes.conftest import READY, Bench, open_to_all, script, server, until
 
 from corral.core.errors import InvalidInput
 from corral.core.processes.process import (
@@ -34,6 +34,7 @@ from corral.core.processes.process import (
 )
 from corral.worker.processes.records import read_start_ticks
 from harness.machine_speed import promised
+from harness.supervisor_bench import READY, Bench, open_to_all, script, server, until
 
 KEY = ProcessKey("model#0")
 
@@ -99,8 +100,8 @@ async def test_a_program_that_cannot_be_run_says_why(bench: Bench, tmp_path: Pat
     ("limits", "words"),
     [({"within_s": 0.3}, "not ready within 0 s"), ({"quiet_within_s": 0.3}, "no activity for 0 s")],
 )
-async def test_a_process_that_never_gets_ready_is_ended(bench: Bench, limits: dict[str, float], words: str) -> None:
-    readiness = ProcessReadiness(kind="http", path="/health", **limits)  # type: ignore[arg-type]
+async def test_a_process_that_never_gets_ready_is_ended(bench: Bench, limits: dict[str, Any], words: str) -> None:
+    readiness = ProcessReadiness(kind="http", path="/health", **limits)
     async with bench.supervisor() as supervisor:
         with pytest.raises(StartFailed, match=words):
             await supervisor.start(script("model#0", "sleep 60", readiness=readiness))
@@ -196,7 +197,7 @@ async def test_a_stop_of_what_is_not_there_is_no_error(bench: Bench) -> None:
         assert not await supervisor.stop(ProcessKey("nothing"), reason="sweep")
         await supervisor.start(server())
         both = await asyncio.gather(supervisor.stop(KEY, reason="a"), supervisor.stop(KEY, reason="b"))
-        assert both == [True, True]
+        assert list(both) == [True, True]
 
 
 @pytest.mark.parametrize("trick", ["ignore-term", "helper", "escaped-helper", "forgetful-helper"])
@@ -396,8 +397,8 @@ async def test_without_descriptors_a_start_is_refused_and_works_again_later(benc
         assert len(bench.left_over()) == 4  # two servers and their shims
 
 
-async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.worker.processes.runner._RETRY_STOP_AFTER_S", 0.05)
+async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench) -> None:
+    bench.retry_stop_after_s = 0.05
     async with bench.supervisor() as supervisor:
         running = await supervisor.start(server("model#0", "ignore-term"))
         with no_descriptors(), pytest.raises(StopFailed, match=rf"{running.pid} may still run: .*Too many open files"):
@@ -406,10 +407,8 @@ async def test_a_stop_without_descriptors_is_not_called_done(bench: Bench, monke
         assert not psutil.pid_exists(running.pid)
 
 
-async def test_a_second_stop_does_not_wait_for_the_next_try_of_the_first(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corral.worker.processes.runner._RETRY_STOP_AFTER_S", 3600.0)
+async def test_a_second_stop_does_not_wait_for_the_next_try_of_the_first(bench: Bench) -> None:
+    bench.retry_stop_after_s = 3600.0
     async with bench.supervisor() as supervisor:
         running = await supervisor.start(server())
         with no_descriptors(), pytest.raises(StopFailed):

@@ -69,7 +69,7 @@ async def test_killing_the_worker_in_mid_stream_breaks_nothing_and_the_next_work
     worker: SingleWorker, weights: Path
 ) -> None:
     start = {"model": str(weights), "model_name": "smollm2", "context": 2048, "options": {"threads": "1"}}
-    wanted = {"backend": "llama-cpp", "model_id": "smollm2", "corral": {"start": start}}
+    wanted: dict[str, Any] = {"backend": "llama-cpp", "model_id": "smollm2", "corral": {"start": start}}
     async with worker.frontend() as frontend:
         started = await frontend.ask("backend.install", within_s=300, **wanted)
         assert started["success"], started

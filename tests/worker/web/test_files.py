@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from corral.core.processes.process import ProcessKey
 from corral.worker.files.areas import Area
 from harness.file_server import RunningFileServer
 from harness.programs import Answer
@@ -163,10 +164,12 @@ def test_what_came_before_the_sender_vanished_is_kept(server: RunningFileServer)
             + DATA[:150_000]
         )
         wait_until(lambda: (server.root / "models" / "a").exists() or None, what="the upload has begun")
-    head = wait_until(
-        lambda: (h := server.call("HEAD", "/v1/files/models/a")).headers.get("x-file-size") == "150000" and h,
-        what="what came is kept",
-    )
+
+    def kept() -> Answer | None:
+        head = server.call("HEAD", "/v1/files/models/a")
+        return head if head.headers.get("x-file-size") == "150000" else None
+
+    head = wait_until(kept, what="what came is kept")
     assert head.headers["x-target-sha256"] == SHA
     assert put(server, "models/a", 150_000, len(DATA) - 1).status == 200
 
@@ -242,7 +245,7 @@ def test_blobs_are_served_by_digest_with_ranges_to_other_workers(server: Running
 
 
 def write_log(server: RunningFileServer, key: str, *lines: str) -> None:
-    log = server.logs.make(key)
+    log = server.logs.make(ProcessKey(key))
     with (log.directory / "current.log").open("a") as file:
         file.writelines(f"{line}\n" for line in lines)
 

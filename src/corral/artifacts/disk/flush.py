@@ -16,7 +16,7 @@ from corral.artifacts.errors import disk_errors
 
 _SYNC_FILE_RANGE_WRITE = 2
 _AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
+RENAME_EXCHANGE = 2
 
 
 def start_writeback(descriptor: int) -> None:
@@ -78,11 +78,11 @@ def _flush_unless_discarded(descriptor: int, cancel: CancelToken) -> None:
     flushed.result()
 
 
-def exchange(one: Path, other: Path) -> None:
+def exchange(one: Path, other: Path, *, flags: int = RENAME_EXCHANGE) -> None:
     """Exchanges two directories atomically; where the system cannot, `one` replaces `other` in two steps."""
     if sys.platform == "linux" and hasattr(_libc(), "renameat2"):
         names = (os.fsencode(one), os.fsencode(other))
-        if _libc().renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        if _libc().renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], flags) == 0:
             return
         if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(other))

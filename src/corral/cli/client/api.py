@@ -127,7 +127,7 @@ def local_data_dir(data_dir: Path | None) -> Path:
     return (data_dir or Path(os.environ.get("CORRAL_DATA_DIR") or data_home())).expanduser().absolute()
 
 
-def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
+def connect(url: str | None, data_dir: Path | None, *, as_json: bool, default_url: str = DEFAULT_URL) -> Api:
     # A flag takes precedence over the environment: --data-dir over CORRAL_URL.
     named = data_dir is not None and url is None
     url = url or (None if named else os.environ.get("CORRAL_URL"))
@@ -142,7 +142,7 @@ def connect(url: str | None, data_dir: Path | None, *, as_json: bool) -> Api:
         key = local_key or key if named else key or local_key
     runs = _runs(directory)
     guessed, starting = url is None and not runs, url is None and local_url is None and runs
-    return Api(url or local_url or DEFAULT_URL, key, as_json, directory, guessed, starting)
+    return Api(url or local_url or default_url, key, as_json, directory, guessed, starting)
 
 
 def _checked(url: str) -> str:

@@ -50,12 +50,28 @@ def doctor_command(api: Api) -> None:
     """Check this machine: ports, disk, GPU, store, bus and clock.
 
     Each finding is marked ok, !! (warning) or XX (problem), with advice. Exits with 1 if there is a problem."""
+    status = read_status(api)
+    findings = examine(api, status)
+    if api.as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            mark = {"ok": "ok", "warning": "!!", "problem": "XX"}[finding.state]
+            click.echo(f"{mark}  {finding.check:11} {clean(finding.text)}")
+            if finding.advice:
+                click.echo(f"    {'':11} -> {finding.advice}")
+        click.echo(_sum_up(findings, start=how_to_start(api.data_dir) if status is None else ""))
+    if any(finding.state == "problem" for finding in findings):
+        raise click.exceptions.Exit(1)
+
+
+def examine(api: Api, status: dict[str, Any] | None) -> list[Finding]:
+    """`status`: the frontend's answer, None where it does not run."""
     directory = api.data_dir
-    status = _read_status(api)
     last = read_last_run(disk, directory)
     planned = as_before(read_settings(UpSettings, {"data_dir": str(directory)}), last)
     alone = load_settings(FrontendSettings, flags={}, file=settings_file())
-    findings = [
+    return [
         _check_python(),
         _check_disk(directory),
         _check_frontend(api, directory, status),
@@ -68,17 +84,6 @@ def doctor_command(api: Api) -> None:
         _check_bus(status, alone, planned, own=disk.is_held(directory, "up")),
         _check_clock(api, running=status is not None),
     ]
-    if api.as_json:
-        print_json([asdict(finding) for finding in findings])
-    else:
-        for finding in findings:
-            mark = {"ok": "ok", "warning": "!!", "problem": "XX"}[finding.state]
-            click.echo(f"{mark}  {finding.check:11} {clean(finding.text)}")
-            if finding.advice:
-                click.echo(f"    {'':11} -> {finding.advice}")
-        click.echo(_sum_up(findings, start=how_to_start(directory) if status is None else ""))
-    if any(finding.state == "problem" for finding in findings):
-        raise click.exceptions.Exit(1)
 
 
 def _sum_up(findings: Sequence[Finding], *, start: str) -> str:
@@ -110,7 +115,7 @@ def _check_frontend(api: Api, directory: Path, status: dict[str, Any] | None) ->
     return Finding("frontend", "ok", f"{api.url} answers")
 
 
-def _read_status(api: Api) -> dict[str, Any] | None:
+def read_status(api: Api) -> dict[str, Any] | None:
     try:
         api.check_not_starting()
         status: dict[str, Any] = api.call("GET", "api", "status")

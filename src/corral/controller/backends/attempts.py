@@ -40,9 +40,6 @@ T = TypeVar("T")
 
 ATTEMPTS_PER_TURN = 16
 """Attempts that continue in one turn of the event loop, so that a thousand simultaneous replies delay no request."""
-DELETE_WITHIN_S = 120.0
-ROLLBACK_WITHIN_S = 60.0
-CANCEL_WITHIN_S = 4.0
 CANCEL_RETRY_S = 0.5
 CANCEL_CHECKS = 60
 UNREACHABLE_RETRY_S = 2.0
@@ -56,6 +53,9 @@ REPLY_AFTER_REPORT_S = 1.0
 class AttemptLimits:
     install_s: float = 900.0
     upgrade_s: float = 900.0
+    delete_s: float = 120.0
+    rollback_s: float = 60.0
+    cancel_s: float = 4.0
     at_once: int = 256
     retry: RetryLimits = field(default_factory=RetryLimits)
 
@@ -256,7 +256,9 @@ class Attempts:
             undo=True,
         )
         subject = node_subject(intent.node_id, BACKEND_ROLLBACK)
-        answer = decode(await self._bus.request(subject, encode(request), within_s=ROLLBACK_WITHIN_S), ChangeReply)
+        answer = decode(
+            await self._bus.request(subject, encode(request), within_s=self._limits.rollback_s), ChangeReply
+        )
         current = answer.corral.digest if answer.corral is not None else ""
         try:
             report = await self._reports.request_report(intent.node_id)
@@ -362,7 +364,7 @@ class Attempts:
     async def send_cancel(self, node_id: NodeId, operation_id: str) -> bool:
         """False if the worker runs nothing of the operation. Downloads are kept for a retry or a newer intent."""
         subject, data = node_subject(node_id, CANCEL), encode(CancelRequest(op_id=operation_id, keep=True))
-        reply = decode(await self._bus.request(subject, data, within_s=CANCEL_WITHIN_S), CancelReply)
+        reply = decode(await self._bus.request(subject, data, within_s=self._limits.cancel_s), CancelReply)
         if reply.error:
             raise Unavailable(f"the worker could not cancel it: {reply.error}")
         return reply.cancelled > 0 or reply.in_progress > 0
@@ -374,9 +376,9 @@ class Attempts:
             case Verb.UPGRADE:
                 return self._limits.upgrade_s
             case Verb.DELETE:
-                return DELETE_WITHIN_S
+                return self._limits.delete_s
             case Verb.ROLLBACK:
-                return ROLLBACK_WITHIN_S
+                return self._limits.rollback_s
 
 
 @dataclass(frozen=True, slots=True)

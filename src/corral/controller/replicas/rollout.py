@@ -69,10 +69,13 @@ class ReplicaRollout:
         report_step: ReportStep,
         clock: Clock,
         ids: Ids,
+        within_s: float = WITHIN_S,
+        report_again_s: float = REPORT_AGAIN_S,
     ) -> None:
         """`others` handles processes that are not replicas of this cluster, such as those of a LocalAI frontend."""
         self._stores, self._notify, self._others, self._report_step = stores, notify, others, report_step
         self._clock, self._ids = clock, ids
+        self._within_s, self._report_again_s = within_s, report_again_s
         self._shared = SharedSnapshot(stores.rollouts.read, clock)
 
     async def roll_out(
@@ -91,12 +94,12 @@ class ReplicaRollout:
         await waiting.begin()
         self._notify()
         reported, reported_s = "", 0.0
-        until_s = self._clock.monotonic_s() + WITHIN_S
+        until_s = self._clock.monotonic_s() + self._within_s
         while doing := await self._read_step(waiting):
             now_s = self._clock.monotonic_s()
             if now_s > until_s:
-                raise _stalled(waiting, doing)
-            if doing != reported or now_s - reported_s >= REPORT_AGAIN_S:
+                raise _stalled(waiting, doing, self._within_s)
+            if doing != reported or now_s - reported_s >= self._report_again_s:
                 reported, reported_s = doing, now_s
                 await self._report_step(operation_id, node_id, doing)
 
@@ -129,10 +132,10 @@ class ReplicaRollout:
         return Restored("the old version, which was stopped first, is being started again", was_stopped=True)
 
 
-def _stalled(waiting: "_NodeRollout", doing: str) -> CorralError:
+def _stalled(waiting: "_NodeRollout", doing: str, within_s: float) -> CorralError:
     if doing == UNKNOWN or not waiting.problem:
-        return TimedOut(f"replicas still run from the old version after {WITHIN_S:.0f} s ({doing})")
-    return RolloutStalled(f"replicas still run from the old version after {WITHIN_S:.0f} s: {waiting.problem}")
+        return TimedOut(f"replicas still run from the old version after {within_s:.0f} s ({doing})")
+    return RolloutStalled(f"replicas still run from the old version after {within_s:.0f} s: {waiting.problem}")
 
 
 class _NodeRollout:

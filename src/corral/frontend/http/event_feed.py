@@ -7,7 +7,7 @@ missed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -102,7 +102,7 @@ class _Watch:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Page:
     kinds: frozenset[str]
-    queue: asyncio.Queue[bytes | None] = field(default_factory=lambda: asyncio.Queue(QUEUE_MAX))
+    queue: asyncio.Queue[bytes | None]
 
     def end(self) -> None:
         """Queued events are dropped: the page gets them when it reconnects."""
@@ -118,8 +118,13 @@ def _event(name: str, changes: Changes, *, id_ms: int | None = None) -> bytes:
 
 
 class LiveFeed:
-    def __init__(self, kinds: Collection[Kind]) -> None:
+    def __init__(
+        self, kinds: Collection[Kind], *, queue_max: int = QUEUE_MAX, start_within_s: float = START_WITHIN_S
+    ) -> None:
+        """`queue_max`: events that wait for one page; a page with more is disconnected. `start_within_s`: how long the
+        first bytes of a stream wait for the store."""
         self._watches = {kind.name: _Watch(kind) for kind in kinds}
+        self._queue_max, self._start_within_s = queue_max, start_within_s
         self._pages: set[_Page] = set()
         self._closed = False
 
@@ -142,12 +147,12 @@ class LiveFeed:
             raise InvalidInput(f"unknown kind of events {unknown[0]!r}; the kinds are {', '.join(self._watches)}")
         return frozenset(names) or frozenset(self._watches)
 
-    async def follow(self, last_event_ms: int | None, kinds: frozenset[str]) -> AsyncIterator[bytes]:
+    async def follow(self, last_event_ms: int | None, kinds: frozenset[str]) -> AsyncGenerator[bytes, None]:
         """The stream of one page. A page that reads too slowly is disconnected, and resumes by its last event id.
 
         The first bytes are sent when every later change will be sent too: a page that then reads the current state
         misses nothing."""
-        page = _Page(kinds)
+        page = _Page(kinds, asyncio.Queue(self._queue_max))
         self._pages.add(page)
         self.notify(*kinds)
         try:
@@ -172,7 +177,7 @@ class LiveFeed:
     async def _wait_for_start(self, kinds: frozenset[str]) -> None:
         """For a few seconds at most: while the store is unreachable, the page gets an open stream at least."""
         try:
-            async with asyncio.timeout(START_WITHIN_S):
+            async with asyncio.timeout(self._start_within_s):
                 for name in kinds:
                     await self._watches[name].started.wait()
         except TimeoutError:

@@ -67,14 +67,16 @@ class Grant:
     """Whether the backend cannot work without it: true for its own files, false for system files."""
 
 
-def plan_grants(spec: ProcessSpec, reach: Reach, *, program: str, own: Iterable[str]) -> list[Grant]:
+def plan_grants(
+    spec: ProcessSpec, reach: Reach, *, program: str, own: Iterable[str], most_links: int = _MOST_LINKS
+) -> list[Grant]:
     """Blocking: reads the file system. `own`: the private directories of the process."""
     named = [path for name in spec.reads for path in _with_parts(name)]
     return [
         *(Grant(path, rights.OWN, needed=True) for path in own),
         *_grants_of_version(spec, program, reach),
         *(Grant(path, rights.DATA, needed=True) for one in named for path in _readable(one, reach)),
-        *(Grant(path, rights.DATA, needed=True) for one in named for path in _linked_files(one, reach)),
+        *(Grant(path, rights.DATA, needed=True) for one in named for path in _linked_files(one, reach, most_links)),
         *(Grant(path, rights.EXCHANGE, needed=True) for path in spec.exchange if os.path.isdir(path)),
         *grants_of_machine(reach),
     ]
@@ -94,21 +96,21 @@ def grants_of_machine(reach: Reach) -> list[Grant]:
     ]
 
 
-def grant_of_names(uid: int, *, own: bool) -> list[Grant]:
+def grant_of_names(uid: int, *, own: bool, devices: str = "/dev") -> list[Grant]:
     """NVIDIA's library sets the names of its threads (/proc/PID/task/TID/comm) and fails if it cannot. Files in /proc
     belong to the user of each process. `own`: no other process has this user, so no other process is writable.
     Root also owns kernel settings in /proc, so a root process may write only its own threads, and its children none."""
     if uid == 0:
         return [Grant("/proc/self/task", rights.NAMES)]
-    return [Grant("/proc", rights.NAMES)] if own or _devices(_CUDA_DEVICES) else []
+    return [Grant("/proc", rights.NAMES)] if own or _find_devices(devices, _CUDA_DEVICES) else []
 
 
-def gpu_devices() -> list[str]:
-    return _devices(_GPU_DEVICES)
+def gpu_devices(devices: str = "/dev") -> list[str]:
+    return _find_devices(devices, _GPU_DEVICES)
 
 
-def _devices(patterns: Iterable[str]) -> list[str]:
-    return [path for pattern in patterns for path in glob.glob(f"/dev/{pattern}")]
+def _find_devices(directory: str, patterns: Iterable[str]) -> list[str]:
+    return [path for pattern in patterns for path in glob.glob(f"{glob.escape(directory)}/{pattern}")]
 
 
 def _passed_on(reach: Reach) -> list[str]:
@@ -150,7 +152,7 @@ def _readable(path: str, reach: Reach) -> list[str]:
     return [path] if not _contains_any(real, reach.private) and list(_without(real, reach.private)) else []
 
 
-def _linked_files(directory: str, reach: Reach) -> Iterator[str]:
+def _linked_files(directory: str, reach: Reach, most_links: int) -> Iterator[str]:
     """Targets of links in a directory: a Hugging Face snapshot is a directory of links. Links in directories that
     backends may write to are ignored, because a backend could link to any file."""
     real = os.path.realpath(directory)
@@ -159,7 +161,7 @@ def _linked_files(directory: str, reach: Reach) -> Iterator[str]:
         return
     entries = (os.path.join(place, name) for place, _, names in os.walk(real) for name in names)
     links = (path for path in itertools.islice(entries, _MOST_ENTRIES) if os.path.islink(path))
-    for link in itertools.islice(links, _MOST_LINKS):
+    for link in itertools.islice(links, most_links):
         if os.path.isfile(link) and not _is_within(os.path.realpath(link), real):
             yield from _readable(link, reach)
 

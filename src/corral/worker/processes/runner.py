@@ -33,7 +33,6 @@ from corral.worker.processes.readiness import BecameReady, NotReady, Probe, awai
 log = structlog.get_logger()
 
 _OTHER_PORTS = 3  # attempts when another program takes the port before the start
-_RETRY_STOP_AFTER_S = 5.0
 
 BeforeStop = Callable[[ProcessView], Awaitable[None]]
 
@@ -52,6 +51,7 @@ class RunnerContext:
     grace_s: float
     stop_within_s: float
     before_stop_within_s: float
+    retry_stop_after_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +278,7 @@ class ProcessRunner:
             self._try_again.clear()
             self._log.error("process.stop_failed", pids=left.pids, problem=left.problem)
             self._notify()
-            await first_of(self._try_again.wait(), asyncio.sleep(_RETRY_STOP_AFTER_S, result=True))
+            await first_of(self._try_again.wait(), asyncio.sleep(self._context.retry_stop_after_s, result=True))
         self.stuck = None
 
     async def _stop_tree(self, process: Process, *, grace_s: float, within_s: float) -> Stuck | None:

@@ -67,6 +67,7 @@ class Supervisor:
         grace_s: float = 10.0,
         stop_within_s: float = 20.0,
         before_stop_within_s: float = 5.0,
+        retry_stop_after_s: float = 5.0,
     ) -> None:
         self._tasks, self._processes, self._ports = tasks, processes, ports
         self._runners: dict[ProcessKey, ProcessRunner] = {}
@@ -81,6 +82,7 @@ class Supervisor:
             grace_s=grace_s,
             stop_within_s=stop_within_s,
             before_stop_within_s=before_stop_within_s,
+            retry_stop_after_s=retry_stop_after_s,
         )
 
     def find_exhausted_ports(self) -> NoPortLeft | None:

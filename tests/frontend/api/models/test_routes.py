@@ -266,8 +266,9 @@ def test_a_template_beside_the_weights_is_imported_where_the_configuration_has_n
     assert (sorted(answer["saved"]), answer["refused"]) == (sorted(models), [])
 
     def template(name: str) -> dict[str, Any]:
-        found: dict[str, Any] = load_yaml(frontend.admin.call("GET", f"/api/models/{name}").json()["config"])
-        return found.get("template", {})
+        config = load_yaml(frontend.admin.call("GET", f"/api/models/{name}").json()["config"])
+        found: dict[str, Any] = config.get("template", {})
+        return found
 
     for name, text in {"plain": "<{{.Input}}>", "deep": "[{{.Input}}]"}.items():
         assert template(name) == dict.fromkeys(("chat", "completion", "edit"), text)

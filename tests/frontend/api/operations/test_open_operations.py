@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
+from corral.controller.backends.progress import LiveProgress
 from corral.core.backends.intents import Verb
 from corral.core.backends.operations import NodeProgress, NodeProgressStatus, Operation, OperationState
 from corral.core.nodes.node import NodeId
@@ -13,6 +14,7 @@ from corral.core.nodes.targets import Target
 from corral.core.transfer import TransferProgress
 from corral.frontend.api.operations.open_operations import LONG_NODES, OpenOperations
 from corral.frontend.api.operations.view import view_operation
+from corral.store.backends.operations import OperationStore
 from harness.waiting import until
 
 
@@ -31,7 +33,7 @@ def operation(nodes: int, *, percentage: float = 0.0, verb: Verb = Verb.INSTALL)
     )  # fmt: skip
 
 
-class Rows:
+class Rows(OperationStore):
     def __init__(self, *operations: Operation) -> None:
         self.operations = list(operations)
         self.reads = 0
@@ -42,7 +44,10 @@ class Rows:
         return self.operations
 
 
-class Quiet:
+class Quiet(LiveProgress):
+    def __init__(self) -> None:
+        """Knows of nothing."""
+
     def of(self, _operation_id: str) -> Mapping[NodeId, NodeProgress]:
         return {}
 

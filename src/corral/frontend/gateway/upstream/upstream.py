@@ -24,7 +24,8 @@ KEPT_S = 0.5
 class HttpUpstream:
     """Owns its connections and the tasks that open them. Leaving the block ends all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hold_back_s: float = HOLD_BACK_S) -> None:
+        self._hold_back_s = hold_back_s
         self._links: set[HttpLink] = set()
         self._outbox = Outbox()
         self._tasks = asyncio.TaskGroup()
@@ -49,7 +50,7 @@ class HttpUpstream:
 
     def open(self, address: str) -> "HttpLink":
         host, _, port = address.rpartition(":")
-        link = HttpLink(host.strip("[]"), int(port), self._outbox, self._connect, self._links.discard)
+        link = HttpLink(host.strip("[]"), int(port), self._outbox, self._connect, self._links.discard, self._hold_back_s)
         self._links.add(link)
         return link
 
@@ -74,12 +75,14 @@ class HttpLink:
         outbox: Outbox,
         connect: "Callable[[HttpLink, UpstreamHttpCall], None]",
         on_done: "Callable[[HttpLink], None]",
+        hold_back_s: float,
     ) -> None:
         self._host = host
         self._port = port
         self.outbox = outbox
         self._connect = connect
         self._on_done = on_done
+        self._hold_back_s = hold_back_s
         self._idle: list[ReplicaConnection] = []
         self._held_back: list[ReplicaConnection] = []
         """Connections whose stream has ended, while it is unknown whether the replica keeps them."""
@@ -144,7 +147,7 @@ class HttpLink:
         connection.idle_since_s = self._now_s()
         if after_stream and self.keeps_after_streams is None:
             self._held_back.append(connection)
-            self._loop.call_later(HOLD_BACK_S, self._make_idle, connection)
+            self._loop.call_later(self._hold_back_s, self._make_idle, connection)
         else:
             self._idle.append(connection)
 

@@ -1,6 +1,7 @@
 """NVIDIA's library, as a script. The only fake of the hardware tests: no machine of ours has the real one."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from corral.worker.hardware.nvml import GpuMemory, GpuProcess, NvmlError
 
@@ -9,7 +10,7 @@ from corral.worker.hardware.nvml import GpuMemory, GpuProcess, NvmlError
 class ScriptedNvml:
     """What the real library would say. A missing answer is the error it gives for it."""
 
-    devices: list[dict[str, object]] = field(default_factory=list)
+    devices: list[dict[str, Any]] = field(default_factory=list)
     open_problem: NvmlError | None = None
     opened: int = 0
     closed: int = 0

@@ -18,6 +18,7 @@ from typing import Any, Self
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.manifest import Manifest, encode_manifest
 from corral.artifacts.content.versions import InstalledVersion
+from corral.artifacts.digests import Digest
 from corral.artifacts.install.installer import Installer
 from corral.artifacts.progress import OnProgress, ProgressMeter
 from corral.artifacts.requests import BackendRequest
@@ -44,8 +45,8 @@ def fast_settings(data_dir: Path) -> ArtifactSettings:
     )
 
 
-def sha256(data: bytes) -> str:
-    return "sha256:" + hashlib.sha256(data).hexdigest()
+def sha256(data: bytes) -> Digest:
+    return Digest("sha256:" + hashlib.sha256(data).hexdigest())
 
 
 def member(name: str, data: bytes = b"", **fields: Any) -> tuple[tarfile.TarInfo, bytes]:
@@ -108,8 +109,8 @@ class Image:
     def digest(self) -> str:
         return sha256(self.manifest)
 
-    def layer_digests(self) -> list[str]:
-        return [layer["digest"] for layer in json.loads(self.manifest)["layers"]]
+    def layer_digests(self) -> list[Digest]:
+        return [Digest(layer["digest"]) for layer in json.loads(self.manifest)["layers"]]
 
 
 def push_to(host: str, repository: str, tag: str, manifest: bytes, blobs: Mapping[str, bytes]) -> str:

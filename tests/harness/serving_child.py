@@ -13,7 +13,7 @@ port, behaviour = int(sys.argv[1]), sys.argv[2:]
 token = os.environ.get("TOKEN", "")
 
 
-def helper(escape, forget=False):
+def helper(escape: bool, forget: bool = False) -> None:
     """A process that sleeps; escaped, it is in a session of its own and its parent is gone. It may forget its
     environment as well, and with it our mark."""
     if os.fork():
