@@ -1,10 +1,11 @@
 """Fixtures shared by all tests: real servers, started once per run."""
 
+import asyncio
+import gc
 import os
 import signal
 import uuid
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 import structlog
@@ -25,6 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="with default limits and faults as long as promised, where a test can do both: minutes instead of seconds",
     )
     parser.addoption("--fast", action="store_true", help="only tests that start no process")
+    parser.addoption(
+        "--settle-within",
+        type=float,
+        default=20.0,
+        metavar="SECONDS",
+        help="what a test leaves behind longer than this, threads and processes among it, is a leak (default: 20)",
+    )
 
 
 @pytest.fixture
@@ -50,45 +58,54 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: ("browser" in item.path.parts, CLUSTERS.isdisjoint(item.path.parts)))
 
 
-present: Path | None = None
-held = leaks.Held()
-"""Before the present file of tests, and by fixtures of the whole run."""
+LEFT = pytest.StashKey[leaks.Leaks]()
+RUNNERS = {f"_{scope}_scoped_runner" for scope in ("function", "class", "module", "package", "session")}
+"""Fixtures of pytest-asyncio that hold the event loops."""
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
-    if fixturedef.scope != "session":
-        return (yield)
-    before = leaks.look()
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    if fixturedef.scope == "session":
+        with request.config.stash[LEFT].expecting():
+            return (yield)
     made = yield
-    after = leaks.look()
-    held.threads |= after.threads - before.threads
-    held.children |= after.children - before.children
-    held.descriptors += after.descriptors - before.descriptors
+    if fixturedef.argname in RUNNERS:
+        assert isinstance(made, asyncio.Runner)
+        # After the test and all that uses the loop, and before the runner cancels what is left.
+        fixturedef.addfinalizer(lambda: refuse_tasks(request, made))
     return made
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    global held, present
-    if present != item.path:
-        present, held = item.path, leaks.look()
-    return (yield)
+def refuse_tasks(request: pytest.FixtureRequest, runner: asyncio.Runner) -> None:
+    left = request.config.stash[LEFT].find_tasks(runner)
+    assert not left, f"{request.node.name} leaves behind: {'; '.join(left)}"
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """After the last test of a file, when all that its fixtures hold is given back. Files of the fast tier only: in the
-    others the harness keeps servers and its own threads for the whole run."""
-    done = yield
-    if (nextitem is None or nextitem.path != item.path) and tiers.is_fast(item):
-        left = leaks.find_leaks(held)
-        assert not left, f"{item.path.name} leaves behind: {'; '.join(left)}"
-    return done
+    """After the last test of a file, when its fixtures have given back all that they hold."""
+    left = item.config.stash[LEFT]
+    is_last = nextitem is None or nextitem.path != item.path
+    try:
+        done = yield
+        left.note(item.name)
+        found = left.find() if is_last else []
+        assert not found, f"{item.path.name} leaves behind: {'; '.join(found)}"
+        return done
+    finally:
+        if is_last:
+            left.begin_file()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
+    gc.freeze()  # what was imported stays: collections after each file need not look at it
+    directory = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    within_s = session.config.getoption("--settle-within")
+    session.config.stash[LEFT] = leaks.Leaks(directory, settle_within_s=within_s)
+    session.config.stash[LEFT].begin_file()
     if session.config.getoption("--fast") and not session.config.getoption("numprocesses", None):
         tiers.refuse_processes()
 
