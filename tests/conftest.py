@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 import pytest
 import structlog
 
-from harness import leaks, tiers, zygote
+from harness import leaks, streams, tiers, zygote
 from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Program
@@ -79,6 +79,7 @@ def pytest_fixture_setup(
 
 
 def refuse_tasks(request: pytest.FixtureRequest, runner: asyncio.Runner) -> None:
+    runner.run(streams.close_all())
     left = request.config.stash[LEFT].find_tasks(runner)
     assert not left, f"{request.node.name} leaves behind: {'; '.join(left)}"
 

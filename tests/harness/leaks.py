@@ -16,6 +16,15 @@ import psutil
 from harness import zygote
 
 DESCRIPTORS = Path("/proc/self/fd")
+_kept: set[tuple[int, str]] = set()
+
+
+@contextmanager
+def keeping(prefix: str = "") -> Iterator[None]:
+    """Descriptors that this block opens and that begin so are kept for the rest of the run, by intention."""
+    before = _descriptors()
+    yield
+    _kept.update(one for one in _descriptors() - before if one[1].startswith(prefix))
 
 
 @dataclass(slots=True)
@@ -94,7 +103,7 @@ class Leaks:
         return runner.run(settle())
 
     def look(self) -> Held:
-        descriptors = _descriptors()
+        descriptors = _descriptors() - _kept
         if (preloaded := zygote.find_running()) is not None:
             descriptors = {(fd, target) for fd, target in descriptors if fd != preloaded.link_fd}
         return Held(set(threading.enumerate()), self._processes(), descriptors)
