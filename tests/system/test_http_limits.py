@@ -212,8 +212,8 @@ async def test_who_falls_silent_is_let_go(start: bytes, said: set[bytes]) -> Non
 
 
 async def answer_to_a_byte_now_and_then(port: int, head: bytes) -> bytes:
-    """With a bare socket: a stream whose write fails forgets what has arrived. `head` is sent at once: until it is there,
-    nobody can tell whose request this is, and it would go unanswered on a slow machine."""
+    """With a bare socket: a stream whose write fails forgets what has arrived. `head` is sent at once: before that
+    nobody can tell whose request it is, and a slow machine would leave it unanswered."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setblocking(False)
         answer = asyncio.ensure_future(receive_to_the_end(connection))
