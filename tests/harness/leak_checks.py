@@ -7,6 +7,7 @@ import gc
 from collections.abc import Generator
 
 import pytest
+import uvloop
 
 from harness import leaks, streams
 
@@ -54,6 +55,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
+    uvloop.new_event_loop().close()  # libuv keeps a pipe for signals from its first loop on
     gc.freeze()  # what was imported stays: collections after each file need not look at it
     directory = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
     within_s = session.config.getoption("--settle-within")
