@@ -3,13 +3,12 @@
 import os
 import signal
 import uuid
-from collections.abc import Generator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 import structlog
 
-from harness import leaks, tiers, zygote
+from harness import leak_checks, tiers, zygote
 from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Program
@@ -25,6 +24,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="with default limits and faults as long as promised, where a test can do both: minutes instead of seconds",
     )
     parser.addoption("--fast", action="store_true", help="only tests that start no process")
+    parser.addoption(
+        "--settle-within",
+        type=float,
+        default=20.0,
+        metavar="SECONDS",
+        help="what a test leaves behind longer than this, threads and processes among it, is a leak (default: 20)",
+    )
 
 
 @pytest.fixture
@@ -32,7 +38,8 @@ def full_length(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--full-length"))
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(leak_checks)
     zygote.is_used = True
     # Plain tracebacks: a picture of one, with all variables, takes a second where the processor is slow.
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
@@ -48,43 +55,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--fast"):
         items[:] = filter(tiers.is_fast, items)
     items.sort(key=lambda item: ("browser" in item.path.parts, CLUSTERS.isdisjoint(item.path.parts)))
-
-
-present: Path | None = None
-held = leaks.Held()
-"""Before the present file of tests, and by fixtures of the whole run."""
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
-    if fixturedef.scope != "session":
-        return (yield)
-    before = leaks.look()
-    made = yield
-    after = leaks.look()
-    held.threads |= after.threads - before.threads
-    held.children |= after.children - before.children
-    held.descriptors += after.descriptors - before.descriptors
-    return made
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    global held, present
-    if present != item.path:
-        present, held = item.path, leaks.look()
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """After the last test of a file, when all that its fixtures hold is given back. Files of the fast tier only: in the
-    others the harness keeps servers and its own threads for the whole run."""
-    done = yield
-    if (nextitem is None or nextitem.path != item.path) and tiers.is_fast(item):
-        left = leaks.find_leaks(held)
-        assert not left, f"{item.path.name} leaves behind: {'; '.join(left)}"
-    return done
 
 
 @pytest.hookimpl(tryfirst=True)

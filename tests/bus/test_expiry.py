@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-import nats as nats_py
 import nats.errors
 import pytest
+from nats.aio.client import Client
 from pydantic import SecretStr
 
 from corral.bus.client import Bus, BusMessage, BusOptions, Credentials, connect_bus
@@ -72,13 +72,15 @@ async def refused(options: BusOptions) -> str:
             "user_jwt_cb": lambda: bytearray(credentials.jwt.encode()),
             "signature_cb": lambda nonce: base64.b64encode(credentials.key.sign(nonce.encode())),
         }
+    client = Client()
     try:
-        client = await nats_py.connect(
+        await client.connect(
             options.servers[0], allow_reconnect=False, max_reconnect_attempts=1, error_cb=on_error, **keywords
         )
     except (nats.errors.Error, OSError) as error:
         return str(error) or type(error).__name__
-    await client.close()
+    finally:
+        await client.close()
     return ""
 
 

@@ -34,7 +34,7 @@ class _Frontend(BaseHTTPRequestHandler):
         if self.path.startswith("/api/events"):
             self.send_response(200)
             self.end_headers()
-            threading.Event().wait(60)
+            self.rfile.read()  # until the command goes
             return
         body = json.dumps([] if self.path == "/api/nodes" else OPERATION).encode()
         self.send_response(200)
@@ -50,9 +50,12 @@ class _Frontend(BaseHTTPRequestHandler):
 def url() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Frontend)
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
+    thread.join(60)
+    server.server_close()
 
 
 def interrupt_twice(process: int, gap_s: float) -> None:
@@ -165,7 +168,8 @@ def test_a_command_that_has_only_begun_ends_quietly(url: str, after_s: float, tm
             [sys.executable, "-X", "importtime", "-m", "corral", "ops", "watch", ID],
             stdout=file, stderr=subprocess.STDOUT, env=clean_environment(CORRAL_URL=url, CORRAL_API_KEY="k"),
         )  # fmt: skip
-    wait_until(lambda: " signal" in out.read_text() or None, what="our first line is reached")
+    # Python tells of an import when it is done: with the next one, the line after ours is reached, too.
+    wait_until(lambda: out.read_text().partition(" signal\n")[2], what="our first lines are done", every_s=0.01)
     time.sleep(after_s)  # this is the person's finger, not a wait for something
     interrupt_twice(starting.pid, 0.01)
     assert starting.wait(timeout=30) in (130, -signal.SIGINT)

@@ -55,10 +55,12 @@ def test_a_revoked_key_stops_working_on_a_frontend_that_lost_the_store_or_everyt
 ) -> None:
     cluster = Cluster(tmp_path, nats, postgres.create("cut_off_keys"))
     bus_line = ProxyThread(nats.port)
+    lines = [bus_line]
     try:
         one = cluster.start_frontend("a")
         store_line = cluster.put_line_before_store()
         assert store_line is not None
+        lines.append(store_line)
         cut_off = cluster.start_frontend("b", "--bus", f"nats://127.0.0.1:{bus_line.port}")
         keys = {name: one.call("POST", "/api/keys", body={"name": name}).json()["key"] for name in ("x", "y")}
 
@@ -80,6 +82,8 @@ def test_a_revoked_key_stops_working_on_a_frontend_that_lost_the_store_or_everyt
         assert call("GET", f"{cut_off.url}/healthz").status == 200
     finally:
         cluster.stop()
+        for line in lines:
+            line.stop()
 
 
 def test_a_model_added_on_one_frontend_is_there_on_the_other_within_a_second(two: tuple[Admin, Admin]) -> None:

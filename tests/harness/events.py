@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Listener:
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
         headers = {"Authorization": f"Bearer {admin.key}"} | ({"Last-Event-ID": last_id} if last_id else {})
         self._connection.request("GET", f"/api/events?kinds={','.join(kinds)}", headers=headers)
+        self._socket = self._connection.sock  # the connection may hand it over to the response
         response = self._connection.getresponse()
         assert response.status == 200, response.read()
         self._response = response
@@ -36,7 +38,7 @@ class Listener:
 
     def _read(self) -> None:
         fields: dict[str, str] = {}
-        with contextlib.suppress(OSError, ValueError, AttributeError, http.client.HTTPException):
+        with contextlib.suppress(OSError, http.client.HTTPException):
             while line := self._response.readline():
                 text = line.decode().rstrip("\n")
                 if text:
@@ -59,7 +61,7 @@ class Listener:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            if self._connection.sock is not None:
-                self._connection.sock.shutdown(2)
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(60)
+        self._response.close()
         self._connection.close()
-        self._thread.join(5)

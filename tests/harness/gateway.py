@@ -263,6 +263,7 @@ async def running_gateway(
                 for task in (following, serving):
                     task.cancel()
                 await asyncio.wait({following, serving}, timeout=60)
+                listener.close()  # a server that is cancelled before its first turn closes nothing
 
 
 def with_policy(route: ModelRoute, policy: RoutePolicy) -> ModelRoute:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import threading
+from collections.abc import Callable
 
 PIECE_BYTES = 1 << 20
 
@@ -18,19 +19,45 @@ class CuttingProxy:
         self.bytes_up = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._sockets: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def _start(self, run: Callable[..., None], *arguments: object) -> threading.Thread:
+        thread = threading.Thread(target=run, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        self._cut(self._listener)  # closing alone would not wake who accepts
+        self._threads[0].join(60)
         self._listener.close()
+        self._cut(*self._sockets.copy())
+        for thread in self._threads:
+            thread.join(60)
+
+    def _cut(self, *ends: socket.socket) -> None:
+        """Not closed yet: another thread may be reading from them."""
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                upstream = socket.create_connection(("127.0.0.1", self._port))
-                threading.Thread(target=self._up, args=(client, upstream), daemon=True).start()
-                threading.Thread(target=self._down, args=(upstream, client), daemon=True).start()
+                self._sockets.add(client)
+                self._start(self._carry, client)
+
+    def _carry(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port)) as upstream:
+            self._sockets.add(upstream)
+            down = self._start(self._down, upstream, client)
+            self._up(client, upstream)
+            down.join()
+            self._sockets.discard(upstream)
+        self._sockets.discard(client)
 
     def _up(self, client: socket.socket, upstream: socket.socket) -> None:
         left = self._cut_after
@@ -46,12 +73,9 @@ class CuttingProxy:
                 while count:
                     count -= os.splice(out, upstream.fileno(), count)
             self.cuts += 1
-            for end in (client, upstream):  # closing alone would leave it open while another thread reads from it
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-                end.close()
+            self._cut(client, upstream)
         except OSError:
-            return
+            self._cut(client, upstream)
         finally:
             os.close(out)
             os.close(into)

@@ -11,9 +11,8 @@ import socket
 import subprocess
 import tarfile
 import threading
-import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -124,25 +123,32 @@ class Trickle:
         self.port: int = self._listener.getsockname()[1]
         self._over = threading.Event()
         self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
         self.asked: list[bytes] = []
         """What clients sent, piece by piece."""
         self.refusing = False
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
+        self._start(self._accept)
+
+    def _start(self, run: Callable[..., None], *arguments: object) -> None:
+        self._threads.append(threading.Thread(target=run, args=arguments, daemon=True))
+        self._threads[-1].start()
 
     def _accept(self) -> None:
         while not self._over.is_set():
             try:
                 client, _ = self._listener.accept()
-                if self.refusing:
-                    client.close()
-                    continue
-                server = socket.create_connection(("127.0.0.1", self._target_port))
-            except OSError:
+            except OSError:  # it was closed
                 return
+            try:
+                server = None if self.refusing else socket.create_connection(("127.0.0.1", self._target_port))
+            except ConnectionError:
+                server = None
+            if server is None:
+                client.close()
+                continue
             self._sockets += [client, server]
-            threading.Thread(target=self._pump, args=(client, server, None), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, self.bytes_per_s), daemon=True).start()
+            self._start(self._pump, client, server, None)
+            self._start(self._pump, server, client, self.bytes_per_s)
 
     def _pump(self, source: socket.socket, target: socket.socket, rate: float | None) -> None:
         with contextlib.suppress(OSError):
@@ -151,14 +157,18 @@ class Trickle:
                     self.asked.append(data)
                 target.sendall(data)
                 if rate is not None:
-                    time.sleep(len(data) / self.bytes_per_s)
+                    self._over.wait(len(data) / self.bytes_per_s)
             target.shutdown(socket.SHUT_WR)
 
     def stop(self) -> None:
         self._over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)  # closing alone would not wake who accepts
+        self._threads[0].join(60)
         self._listener.close()
         for end in self._sockets:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(60)
+        for end in self._sockets:
             end.close()
-        self._thread.join(5)

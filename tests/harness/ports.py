@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from harness import leaks
 from harness.waiting import is_listening
 
 SLOTS = 6
@@ -28,15 +29,17 @@ class Block:
 
     def take(self, count: int) -> int:
         """The first of `count` ports in a row. Where others have claimed all there are, any that nobody listens on."""
+        step = min(count, _UNIT)
         for is_mine in (_claim, lambda _unit: True):
-            for _ in range(self.span // count):
+            for _ in range(self.span // step):
                 if self.taken + count > self.span:
                     self.taken = 0
                 first = self.first + self.taken
-                self.taken += count
                 units = range(first - first % _UNIT, first + count, _UNIT)
                 if all(map(is_mine, units)) and _is_free(first):
+                    self.taken += count
                     return first
+                self.taken += step
         raise AssertionError(f"every port from {self.first} to {self.first + self.span - 1} is in use")
 
 
@@ -75,7 +78,8 @@ def _claims() -> int:
 
     One for each network namespace: their ports have nothing to do with one another."""
     network = os.stat("/proc/self/ns/net").st_ino
-    return os.open(Path(tempfile.gettempdir()) / f"corral-test-ports-{network}", os.O_RDWR | os.O_CREAT, 0o666)
+    with leaks.keeping():
+        return os.open(Path(tempfile.gettempdir()) / f"corral-test-ports-{network}", os.O_RDWR | os.O_CREAT, 0o666)
 
 
 def _claim(unit: int) -> bool:

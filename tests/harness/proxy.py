@@ -160,5 +160,5 @@ class ProxyThread:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()

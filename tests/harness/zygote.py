@@ -94,6 +94,14 @@ class Zygote:
         theirs.close()
         atexit.register(self._close)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def link_fd(self) -> int:
+        return self._link.fileno()
+
     def _close(self) -> None:
         self._link.close()
         self._process.wait(10)
@@ -127,6 +135,11 @@ def _zygote() -> Zygote:
 def find_zygote(environment: Mapping[str, str]) -> Zygote | None:
     """The one to start a program with this environment, if any can."""
     return _zygote() if is_used and _zygote().can_start(environment) else None
+
+
+def find_running() -> Zygote | None:
+    """That of this process, if any test needed it so far."""
+    return _zygote() if _zygote.cache_info().currsize else None
 
 
 # The parent itself

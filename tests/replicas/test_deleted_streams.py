@@ -40,10 +40,13 @@ class EndlessStream:
         headers = {"Authorization": f"Bearer {ADMIN_KEY}", "Content-Type": "application/json"}
         try:
             self._connection.request("POST", "/v1/chat/completions", self._body, headers)
-            for line in self._connection.getresponse():
-                self.lines.append(line.decode())
+            with self._connection.getresponse() as response:
+                for line in response:
+                    self.lines.append(line.decode())
         except (OSError, http.client.HTTPException) as error:
             self.problem = error
+        finally:
+            self._connection.close()
 
     @property
     def is_over(self) -> bool:

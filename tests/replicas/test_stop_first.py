@@ -36,7 +36,7 @@ class OneModelMemory:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join(20)
+        self._thread.join(60)
 
     def _run(self) -> None:
         before = 1

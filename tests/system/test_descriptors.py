@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from harness.ports import free_port
+from harness.streams import connect
 from harness.waiting import is_listening, until
 
 DESCRIPTORS = 300
@@ -36,7 +37,7 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
 async def ask(port: int) -> bytes:
     async with asyncio.timeout(30):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connect(port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         answer = await reader.read()
         writer.close()
@@ -59,7 +60,7 @@ async def test_silent_connections_leave_descriptors_for_requests_and_for_files(p
     with ExitStack() as held:
         await until(lambda: is_listening(port), "it listens")
         for number in range(1000):
-            _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.4.{number % 20}", 0))
+            _, writer = await connect(port, local_addr=(f"127.0.4.{number % 20}", 0))
             held.callback(writer.close)
             if number % 50 == 0:
                 assert (await ask(port)).endswith(b"here")

@@ -1,7 +1,7 @@
 """What a client may send, hold open or leave unread, on both sides of the server: the gateway's and the app's."""
 
 import asyncio
-import itertools
+import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,6 +22,7 @@ from corral.system.http_limits import HttpLimits, connections_within, network_of
 from corral.system.http_server import serve_http
 from harness.gateway import running_gateway
 from harness.machine_speed import Yardstick
+from harness.streams import connect
 from harness.waiting import until
 
 SHORT = HttpLimits(
@@ -88,22 +89,31 @@ async def serving(limits: HttpLimits = SHORT) -> AsyncIterator[Served]:
         await app(scope, receive, send)
 
     task = asyncio.ensure_future(serve_http(with_keys, listener, limits=limits))
-    yield served
-    task.cancel()
-    await asyncio.wait({task})
+    try:
+        yield served
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def read_to_the_end(reader: asyncio.StreamReader) -> bytes:
+    """A reset ends it as well: a server that closes while the client still sends cannot prevent one."""
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            answer += data
+    return answer
 
 
 async def everything(port: int, data: bytes = b"", *, address: str = "127.0.0.1") -> bytes:
     """What the server says until it closes the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+    reader, writer = await connect(port, local_addr=(address, 0))
     try:
         async with asyncio.timeout(30):
-            try:
-                writer.write(data)
+            writer.write(data)
+            with contextlib.suppress(ConnectionError):  # an answer may have been given all the same
                 await writer.drain()
-                return await reader.read()
-            except ConnectionError:
-                return b""
+            return await read_to_the_end(reader)
     finally:
         writer.close()
 
@@ -139,7 +149,7 @@ async def keep_asking(port: int, until_done: Awaitable[object]) -> float:
 )
 async def test_an_endless_line_is_refused_after_64_kilobytes(opening: bytes) -> None:
     async with serving(replace(SHORT, head_within_s=30, body_silence_s=30)) as served:
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        reader, writer = await connect(served.port)
         writer.write(opening)
         sent = 0
         async with asyncio.timeout(30):
@@ -203,16 +213,26 @@ async def test_who_falls_silent_is_let_go(start: bytes, said: set[bytes]) -> Non
 
 
 async def answer_to_a_byte_now_and_then(port: int, head: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    answer = asyncio.ensure_future(reader.read())
-    async with asyncio.timeout(60):
-        for byte in itertools.chain(head, itertools.repeat(ord("x"))):
-            if answer.done():
-                break
-            writer.write(bytes([byte]))
-            await asyncio.sleep(0.05)
-    writer.close()
-    return await answer
+    """With a bare socket: a stream whose write fails forgets what has arrived. `head` is sent at once: before that
+    nobody can tell whose request it is, and a slow machine would leave it unanswered."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setblocking(False)
+        answer = asyncio.ensure_future(receive_to_the_end(connection))
+        async with asyncio.timeout(60):
+            connection.send(head)
+            while not answer.done():
+                with contextlib.suppress(ConnectionError):  # the server has gone; its answer is on its way
+                    connection.send(b"x")
+                await asyncio.sleep(0.05)
+        return await answer
+
+
+async def receive_to_the_end(connection: socket.socket) -> bytes:
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        while data := await asyncio.get_running_loop().sock_recv(connection, 65536):
+            answer += data
+    return answer
 
 
 async def test_who_sends_a_byte_now_and_then_is_let_go_too() -> None:
@@ -244,7 +264,7 @@ async def test_fields_behind_a_chunked_body_are_no_headers() -> None:
     async with serving(ROOMY) as served:
         trailer = b"0\r\nAuthorization: good\r\nX-Late: 1\r\n\r\n"
         chunked = b"POST /read HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n" + trailer
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        reader, writer = await connect(served.port)
         writer.write(chunked + GET + b"Connection: close\r\n\r\n")
         answers = await asyncio.wait_for(reader.read(), 10)
         assert answers.count(b"200 OK") == 2
@@ -260,7 +280,7 @@ OFFER = (
 
 async def test_the_body_of_an_offered_upgrade_is_not_taken_for_a_request() -> None:
     async with serving() as served:
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        reader, writer = await connect(served.port)
         writer.write(OFFER + b"Content-Length: 40\r\n\r\n")
         await asyncio.sleep(0.1)
         writer.write(GET + b"\r\n")
@@ -272,7 +292,7 @@ async def test_the_body_of_an_offered_upgrade_is_not_taken_for_a_request() -> No
 @pytest.mark.parametrize("cut", [0, 3, 5, -7], ids=["head-first", "half-a-body", "whole-body", "within-the-head"])
 async def test_the_app_gets_the_body_of_a_request_that_offers_an_upgrade(cut: int) -> None:
     async with serving(ROOMY) as served:
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        reader, writer = await connect(served.port)
         head = OFFER + b"Content-Length: 5\r\n\r\n"
         sent = head + b"hello" + GET + b"Connection: close\r\n\r\n"
         for piece in (sent[: len(head) + cut], sent[len(head) + cut :]):
@@ -300,7 +320,7 @@ async def test_an_offered_upgrade_with_a_body_of_unknown_length_is_refused_with_
 
 async def test_a_client_that_expects_continue_gets_it() -> None:
     async with serving(ROOMY) as served:
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        reader, writer = await connect(served.port)
         writer.write(b"POST /read HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
         assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10) == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(b"ok")
@@ -326,7 +346,7 @@ class Connection(NamedTuple):
 
 
 async def silent(port: int, address: str = "127.0.0.1", data: bytes = b"") -> Connection:
-    connection = Connection(*await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0)))
+    connection = Connection(*await connect(port, local_addr=(address, 0)))
     connection.writer.write(data)
     return connection
 

@@ -6,7 +6,8 @@ import json
 import statistics
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,11 +20,17 @@ ELSEWHERE = "127.0.0.3"
 
 
 class From:
-    """Calls from one address, on one connection."""
+    """Calls from one address, on one connection, which ends with the test."""
+
+    opened: ClassVar[list["From"]] = []
 
     def __init__(self, frontend: Any, address: str) -> None:
         host, _, port = frontend.url.removeprefix("http://").partition(":")
         self._connection = http.client.HTTPConnection(host, int(port), timeout=20, source_address=(address, 0))
+        From.opened.append(self)
+
+    def close(self) -> None:
+        self._connection.close()
 
     def call(self, method: str, path: str, key: str, body: Any = None) -> http.client.HTTPResponse:
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
@@ -40,6 +47,13 @@ class From:
         response = self._connection.getresponse()
         response.read()
         return response.status
+
+
+@pytest.fixture(autouse=True)
+def connections() -> Iterator[None]:
+    yield
+    while From.opened:
+        From.opened.pop().close()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from corral.frontend.gateway.keys import ClientKey
 from corral.frontend.gateway.limits import GatewayLimits
 from corral.system.http_limits import HttpLimits
 from harness.gateway import KEY, Replica, RunningGateway, running_gateway
+from harness.streams import connect
 from harness.waiting import until
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
@@ -22,7 +23,7 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 
 
 async def talk(port: int, data: bytes, *, within_s: float = 60.0) -> bytes:
     """Everything the gateway says until it closes or goes quiet for good."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await connect(port)
     writer.write(data)
     try:
         async with asyncio.timeout(within_s):
@@ -175,7 +176,7 @@ async def test_a_body_over_the_limit_is_rejected_at_once_or_as_it_grows() -> Non
 
 async def test_a_client_that_expects_continue_gets_it(gateway: RunningGateway, replica: Start) -> None:
     gateway.serve("m", await replica("one"))
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    reader, writer = await connect(gateway.port)
     writer.write(HEAD + b"Expect: 100-continue\r\nContent-Length: 13\r\n\r\n")
     async with asyncio.timeout(60):
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -195,7 +196,7 @@ async def test_bodies_of_all_clients_together_are_bounded() -> None:
     async with running_gateway(limits=limits) as gateway:
         writers = []
         for _ in range(3):
-            _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            _, writer = await connect(gateway.port)
             writer.write(HEAD + b"Content-Length: 900000\r\n\r\n" + b"x" * 850_000)
             writers.append(writer)
         await until(lambda: 'status="503",reason="overloaded"' in gateway.metrics(), "one is refused")
@@ -210,7 +211,7 @@ async def test_slow_senders_are_disconnected() -> None:
     http = HttpLimits(head_within_s=0.5, idle_s=0.5, discard_within_s=0.5)
 
     async def send_part(port: int, start: bytes) -> asyncio.StreamWriter:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await connect(port)
         writer.write(start)
         async with asyncio.timeout(60):
             said = await reader.read()
@@ -231,7 +232,7 @@ async def test_a_thousand_idle_and_slow_connections_cost_little(replica: Start) 
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         writers = []
         for number in range(1000):
-            _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            _, writer = await connect(gateway.port)
             writer.write((HEAD + b"Content-Length: 100\r\n\r\nx")[: number % 140])
             writers.append(writer)
         async with httpx.AsyncClient(headers={"Authorization": f"Bearer {KEY}"}) as client:

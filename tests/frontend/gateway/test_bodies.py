@@ -10,6 +10,7 @@ import pytest
 from corral.frontend.gateway.keys import ClientKey
 from corral.frontend.gateway.limits import GatewayLimits
 from harness.gateway import KEY, Replica, RunningGateway, running_gateway
+from harness.streams import connect
 from harness.waiting import until
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
@@ -21,7 +22,7 @@ JSON = b'{"model":"m"}'
 
 
 async def begin(port: int, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await connect(port)
     writer.write(data)
     return reader, writer
 

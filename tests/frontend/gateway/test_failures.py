@@ -18,6 +18,7 @@ from corral.frontend.gateway.loads import LoadFailed, ModelLoading
 from corral.system.http_limits import HttpLimits
 from harness.gateway import KEY, Answering, Replica, RunningGateway, completion, running_gateway
 from harness.ports import free_port
+from harness.streams import connect
 from harness.waiting import until
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
@@ -359,7 +360,7 @@ async def test_a_client_that_leaves_frees_replica_socket_and_lease(
     one.script = script
     gateway.serve("m", one)
     content = json.dumps(body).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    reader, writer = await connect(gateway.port)
     writer.write(
         b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
         % (CHAT.encode(), KEY.encode(), len(content), content)
@@ -399,7 +400,7 @@ async def test_a_client_that_does_not_read_slows_its_replica_down_and_nobody_els
     one.script = script
     gateway.serve("m", one)
     content = json.dumps(STREAM).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
+    reader, writer = await connect(gateway.port, limit=1024)
     writer.write(
         b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
         % (CHAT.encode(), KEY.encode(), len(content), content)
@@ -431,7 +432,7 @@ async def test_a_client_that_never_reads_is_disconnected(replica: Start) -> None
     async with running_gateway(http=HttpLimits(stall_s=0.5)) as gateway:
         gateway.serve("m", one)
         content = json.dumps(STREAM).encode()
-        _, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
+        _, writer = await connect(gateway.port, limit=1024)
         writer.write(
             b"POST %b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
             % (CHAT.encode(), KEY.encode(), len(content), content)

@@ -23,6 +23,7 @@ from harness.gateway import (
     running_gateway,
 )
 from harness.machine_speed import promised
+from harness.streams import connect
 from harness.waiting import until
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
@@ -176,7 +177,7 @@ async def test_pipelined_requests_are_answered_in_order(gateway: RunningGateway,
         CHAT.encode(), KEY.encode(), len(body), body,
     )  # fmt: skip
     unknown = request.replace(b'"m"', b'"q"')
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    reader, writer = await connect(gateway.port)
     last = b"GET /v1/models HTTP/1.0\r\nAuthorization: Bearer %b\r\n\r\n" % KEY.encode()
     writer.write(request + unknown + request + last)
     data = await asyncio.wait_for(reader.read(), 60)
@@ -196,7 +197,7 @@ async def test_an_old_client_gets_a_stream_without_chunks(gateway: RunningGatewa
     one.script = script
     gateway.serve("m", one)
     body = json.dumps(chat(stream=True)).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    reader, writer = await connect(gateway.port)
     writer.write(
         b"POST /v1/chat/completions HTTP/1.0\r\nAuthorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
         % (KEY.encode(), len(body), body)

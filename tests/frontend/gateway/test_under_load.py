@@ -17,6 +17,7 @@ import pytest
 from harness.gateway import KEY, Answering, Replica, RunningGateway, completion
 from harness.ports import free_port
 from harness.programs import call
+from harness.streams import connect
 from harness.waiting import until, wait_until
 
 pytestmark = pytest.mark.processes
@@ -43,7 +44,7 @@ class Caller:
         self.moved = 0
 
     async def _lend(self, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self._ports[number % len(self._ports)])
+        return await connect(self._ports[number % len(self._ports)])
 
     async def call(self, turns: "asyncio.Queue[int | None]") -> None:
         number = 0

@@ -58,7 +58,11 @@ async def test_half_an_answer_is_none(answer: bytes) -> None:
 
 
 async def test_silence_ends_in_time() -> None:
-    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
     async with server:
         with pytest.raises(NoAnswer, match="within"):
             await http_call("GET", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", headers={}, within_s=0.2)

@@ -13,6 +13,7 @@ import pytest
 
 from corral.core.processes.process import BackingOff, DesiredRun, ProcessKey, Ready
 from corral.worker.processes.records import RecordDirectory
+from harness.streams import connect
 from harness.supervisor_bench import GROUPS, SERVER, Bench, server, until
 
 WORKER = Path(__file__).with_name("supervising_process.py")
@@ -61,7 +62,7 @@ async def kill_worker(worker: asyncio.subprocess.Process) -> None:
 
 
 async def ask(found: Found) -> str:
-    reader, writer = await asyncio.open_connection("127.0.0.1", found.port)
+    reader, writer = await connect(found.port)
     writer.write(f"GET /health HTTP/1.1\r\nAuthorization: Bearer {found.token}\r\n\r\n".encode())
     answer = await reader.read()
     writer.close()

@@ -34,6 +34,7 @@ from corral.core.processes.process import (
 )
 from corral.worker.processes.records import read_start_ticks
 from harness.machine_speed import promised
+from harness.streams import connect
 from harness.supervisor_bench import READY, Bench, open_to_all, script, server, until
 
 KEY = ProcessKey("model#0")
@@ -145,7 +146,7 @@ async def test_a_process_killed_behind_our_back_is_not_called_running(bench: Ben
 
 
 async def tell_to_end(port: int | None) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await connect(port)
     writer.write(b"GET /end HTTP/1.1\r\n\r\n")
     await reader.read()
     writer.close()
