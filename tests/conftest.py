@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from harness import leaks, tiers, zygote
+from harness import leaks, programs, tiers, zygote
 from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Program
@@ -33,7 +33,7 @@ def full_length(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_configure() -> None:
-    zygote.is_used = True
+    zygote.is_used = programs.one_thread_each = True
     # Plain tracebacks: a picture of one, with all variables, takes a second where the processor is slow.
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
