@@ -14,8 +14,8 @@ from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Program
 
-# Whole clusters of processes: files that take a minute and more.
-CLUSTERS = {"e2e", "fleet", "replicas", "commands", "conformance"}
+# Whole clusters of processes, and browsers: files that take a minute and more.
+LONG = {"browser", "e2e", "fleet", "replicas", "commands", "conformance"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,11 +43,10 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long files first, lest one is left at the end that all other processes wait for. Browser tests last: Playwright
-    keeps an event loop running in this thread, beside which no async test can run."""
+    """Long files first, lest one is left at the end that all other processes wait for."""
     if config.getoption("--fast"):
         items[:] = filter(tiers.is_fast, items)
-    items.sort(key=lambda item: ("browser" in item.path.parts, CLUSTERS.isdisjoint(item.path.parts)))
+    items.sort(key=lambda item: LONG.isdisjoint(item.path.parts))
 
 
 present: Path | None = None
