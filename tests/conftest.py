@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from harness import leak_checks, tiers, zygote
+from harness import leak_checks, programs, tiers, zygote
 from harness.nats import Nats
 from harness.postgres import Postgres
 from harness.programs import Program
 
-# Whole clusters of processes: files that take a minute and more.
-CLUSTERS = {"e2e", "fleet", "replicas", "commands", "conformance"}
+# Whole clusters of processes, and browsers: files that take a minute and more.
+LONG = {"browser", "e2e", "fleet", "replicas", "commands", "conformance"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,7 +40,7 @@ def full_length(request: pytest.FixtureRequest) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(leak_checks)
-    zygote.is_used = True
+    zygote.is_used = programs.one_thread_each = True
     # Plain tracebacks: a picture of one, with all variables, takes a second where the processor is slow.
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
@@ -50,11 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long files first, lest one is left at the end that all other processes wait for. Browser tests last: Playwright
-    keeps an event loop running in this thread, beside which no async test can run."""
+    """Long files first, lest one is left at the end that all other processes wait for."""
     if config.getoption("--fast"):
         items[:] = filter(tiers.is_fast, items)
-    items.sort(key=lambda item: ("browser" in item.path.parts, CLUSTERS.isdisjoint(item.path.parts)))
+    items.sort(key=lambda item: LONG.isdisjoint(item.path.parts))
 
 
 @pytest.hookimpl(tryfirst=True)

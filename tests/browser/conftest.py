@@ -77,8 +77,10 @@ def static(hatch_build: ModuleType, node_tools: Any) -> Path:
     return Path(hook.static)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
+    """Ends after the last of these tests: Playwright keeps an event loop running in this thread, beside which no async
+    test can run."""
     executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if executable is None:
         pytest.skip("Chromium is missing (Debian: apt-get install chromium); without it no browser test can run")
@@ -88,7 +90,7 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def one_corral(static: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with running_up(tmp_path_factory.mktemp("corral")) as corral:
         yield corral
@@ -116,7 +118,9 @@ def open_page(chromium: Browser, corral: Up, complaints: Complaints) -> Iterator
         address: str = "#/nodes", *, signed_in: bool = True, at_first: str = "", **context_options: Any
     ) -> Page:
         """`at_first`: a script to run in the page before its own."""
-        context = chromium.new_context(**{"viewport": {"width": 1440, "height": 900}, **context_options})
+        # Without motion: what turns and slides while a test waits is painted by the processor, sixty times a second.
+        usual = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"}
+        context = chromium.new_context(**{**usual, **context_options})
         contexts.append(context)
         context.set_default_timeout(EXPECT_WITHIN_MS)
         page = context.new_page()

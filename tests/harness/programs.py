@@ -19,13 +19,20 @@ FORKED = ("frontend", "worker")
 """Roles that are forked from a preloaded parent. `up` is found by its command line and imports little."""
 
 
+one_thread_each = False
+"""Engines compute with one thread. Those that compute with two spin while one waits for the other, which on a busy
+machine costs a hundred times the work itself. Set by tests/conftest.py: benchmarks measure engines as users have them.
+"""
+ONE_THREAD = {"OMP_THREAD_LIMIT": "1", "CORRAL_BACKEND_ENVIRONMENT": "OMP_THREAD_LIMIT"}
+
+
 def clean_environment(**more: str) -> dict[str, str]:
     """Without galleries beyond Corral's own, unless a test names some: no test asks the world."""
     own_only = {"CORRAL_BACKEND_GALLERIES": "", "CORRAL_MODEL_GALLERIES": ""}
     if any(key.endswith("GALLERIES") for key in more):
         own_only = {}
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("CORRAL_", "LOCALAI_", "XDG_"))}
-    return {**kept, **own_only, **more}
+    return {**kept, **(ONE_THREAD if one_thread_each else {}), **own_only, **more}
 
 
 class Program:
