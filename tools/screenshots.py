@@ -25,7 +25,7 @@ PAGES = {
     "overview": "",
     "nodes": "nodes",
     "node": "nodes/{node}",
-    "add-machine": "nodes?add=open",
+    "add-node": "nodes?add=open",
     "backends": "backends",
     "gallery": "backends?tab=gallery",
     "policies": "backends?tab=policies",
@@ -33,7 +33,7 @@ PAGES = {
     "model-gallery": "models?tab=gallery",
     "chat": "chat?model=smollm2",
     "finished": "activity?tab=finished",
-    "gave-up": "activity?tab=exhausted",
+    "needs-retry": "activity?tab=exhausted",
     "access": "access",
     "audit": "access?tab=audit",
     "system": "system",
@@ -46,12 +46,12 @@ DEVICES: dict[str, dict[str, object]] = {
         "has_touch": True,
     },
 }
-UNDER_WAY = {"operations": "", "activity": "activity"}
+IN_PROGRESS = {"operations": "", "activity": "activity"}
 URL = "http://127.0.0.1:18764"
 
 
 class SlowArchive(BaseHTTPRequestHandler):
-    """An archive that comes for as long as somebody takes pictures of its progress."""
+    """An archive that is sent slowly, so that there is progress to picture."""
 
     total_bytes, bytes_per_s = 640 << 20, 4 << 20
 
@@ -62,7 +62,7 @@ class SlowArchive(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.do_HEAD()
-        with suppress(OSError):  # whoever fetched it was told to stop
+        with suppress(OSError):  # the download was cancelled
             for _ in range(self.total_bytes // self.bytes_per_s * 10):
                 self.wfile.write(bytes(self.bytes_per_s // 10))
                 time.sleep(0.1)
@@ -78,7 +78,7 @@ class Fleet:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("CORRAL_", "LOCALAI_", "XDG_"))}
         own = {"CORRAL_BACKEND_GALLERIES": "", "CORRAL_MODEL_GALLERIES": "", "CORRAL_TRUSTED_HOSTS": "127.0.0.1"}
         self._environment = {**kept, **own, "CORRAL_BACKEND_MAX_ATTEMPTS": "1"}
-        up = ("--listen", URL.removeprefix("http://"), "--bus-port", "18765", "--name", "workshop")
+        up = ("--listen", URL.removeprefix("http://"), "--bus-port", "18765", "--name", "studio")
         self._start("up", "--data-dir", str(directory / "up"), *up)
         wait(lambda: "Ready in" in (directory / "up.log").read_text(), "corral up is ready")
 
@@ -151,7 +151,7 @@ def wait(condition: Callable[[], bool], what: str, within_s: float = 90.0) -> No
 
 
 def open_pages(browser: Browser) -> Iterator[tuple[str, Page]]:
-    """In every look there is, not signed in."""
+    """One page for each device and theme, not signed in."""
     for device, options in DEVICES.items():
         for theme in ("light", "dark"):
             context = browser.new_context(color_scheme=theme, reduced_motion="reduce", **options)  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def sign_in(page: Page, fleet: Fleet) -> None:
 
 
 def picture(browser: Browser, fleet: Fleet, out: Path) -> None:
-    node = re.search(r'"id": "([^"]+)"', fleet.corral("nodes", "show", "workshop", "--json"))
+    node = re.search(r'"id": "([^"]+)"', fleet.corral("nodes", "show", "studio", "--json"))
     assert node is not None
     for look, page in open_pages(browser):
         shoot(page, out / f"sign-in-{look}.png")
@@ -183,7 +183,7 @@ def picture(browser: Browser, fleet: Fleet, out: Path) -> None:
 
 @contextmanager
 def slow_install(fleet: Fleet) -> Iterator[None]:
-    """An operation on three machines, one of them drained; called off at the end."""
+    """An operation on three nodes, one of them drained; cancelled at the end."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), SlowArchive)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -200,7 +200,7 @@ def picture_operation(browser: Browser, fleet: Fleet, out: Path) -> None:
     with slow_install(fleet):
         for look, page in open_pages(browser):
             sign_in(page, fleet)
-            for name, address in UNDER_WAY.items():
+            for name, address in IN_PROGRESS.items():
                 page.goto(f"{URL}/#/{address}")
                 settle(page)
                 bar = page.get_by_role("region", name="Operations")

@@ -101,7 +101,7 @@ def test_an_install_is_shown_on_every_node_through_unconfirmed_to_done(
     shown = install(page, "slow")
     rows = node_rows(shown)
     expect(rows).to_have_count(3)
-    expect(rows.filter(has_text=re.compile(r"downloading · .* MiB · \d+ %")).first).to_be_visible()
+    expect(rows.filter(has_text=re.compile(r"[\d.]+ MiB · \d+ %")).first).to_be_visible()
     expect(rows.filter(has_text="Downloading").first).to_contain_text(re.compile(r"[\d.]+ [KM]iB/s"))
 
     unconfirmed = rows.get_by_role("button", name=re.compile("^Unconfirmed: ")).first

@@ -30,7 +30,9 @@ def seen_from_here(source_address: str | None) -> str | None:
     return "127.0.0.1" if source_address is not None and is_own_address(source_address) else source_address
 
 
-async def check_reach(address: str, *, source_address: str | None, what: str, within_s: float = LOOK_UP_WITHIN_S) -> None:
+async def check_reach(
+    address: str, *, source_address: str | None, what: str, within_s: float = LOOK_UP_WITHIN_S
+) -> None:
     """Raises if a node's `host:port` resolves to an address that is not allowed for it (`may_be_at`). The name may
     resolve differently later, but only an already approved node could exploit that."""
     host, port = split_address(address, what=what)

@@ -289,7 +289,7 @@ def test_plan_scaling(model: ModelView, add: int, drain: list[str], stop: list[s
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        pytest.param(view(low=1), ScalingPlan(add=(Add(why="min_replicas is 1"),)), id="below-the-minimum"),
+        pytest.param(view(low=1), ScalingPlan(add=(Add(why="minimum replicas: 1"),)), id="below-the-minimum"),
         pytest.param(
             view(ready("1", **BUSY), low=1),
             ScalingPlan(add=(Add(why="all replicas are busy"),), by_load=True),

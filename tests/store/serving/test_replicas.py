@@ -572,7 +572,7 @@ async def test_scheduling_of_a_model_is_deleted_with_it(stores: Stores) -> None:
 async def test_a_load_that_is_forgotten_is_gone_unless_it_has_a_place(stores: Stores) -> None:
     await add_nodes(stores, make_node("a"))
     job = await start(stores)
-    [waiting] = await stores.load_jobs.request_loads("tiny", job.revision, [Add(why="min_replicas is 2")], ids=IDS)
+    [waiting] = await stores.load_jobs.request_loads("tiny", job.revision, [Add(why="minimum replicas: 2")], ids=IDS)
     await reserve(stores, job)
     await stores.load_jobs.delete_obsolete("tiny", [job.id, waiting.id], seen_at=waiting.changed_at)
     assert len(await stores.load_jobs.read_of_model("tiny")) == 2, "the look was not later than the load"
@@ -668,7 +668,7 @@ async def test_a_load_requested_since_the_count_is_one_of_the_missing(stores: St
     await add_nodes(stores, make_node("a"))
     stored = await stores.models.save(TINY, "ann")
     await stores.load_jobs.request_load("tiny", stored.revision, cause="a request", ids=IDS)
-    two = [Add(why="min_replicas is 2")] * 2
+    two = [Add(why="minimum replicas: 2")] * 2
     made = await stores.load_jobs.request_loads("tiny", stored.revision, two, ids=IDS, known=())
     assert len(made) == 1
     assert len(await stores.load_jobs.read_of_model("tiny")) == 2

@@ -3,37 +3,42 @@ import type {
   Audit,
   Available,
   AvailableModels,
-  BackendUse,
   CreatedKey,
+  Dependents,
+  ExternalInstallRequest,
   FleetBackend,
   History,
+  InstallRequest,
   Intent,
   JoinCommand,
   Key,
-  KeyScope,
   LogLine,
   Model,
   ModelDetail,
+  ModelExplanation,
   ModelSummary,
+  NewKey,
   Node,
   NodeBackend,
+  NodeExplanation,
   NodeHistory,
+  OnDrift,
   Operation,
   OperationList,
   Overview,
   Policy,
   Replica,
   Revision,
+  RollbackRequest,
   Scheduling,
-  SchedulingSpec,
+  SchedulingRequest,
   Session,
   Started,
   SystemStatus,
   Target,
   Upgrades,
+  UpgradesStarted,
   Usage,
-  WhyModel,
-  WhyNode,
 } from "./types";
 
 const nodePath = (id: string, ...rest: string[]) => pathOf("api", "nodes", id, ...rest);
@@ -68,7 +73,7 @@ export const api = {
   readNodeLog: (id: string, key: string, signal?: AbortSignal) =>
     read<LogLine[]>(nodePath(id, "backend-logs", key), signal),
   readNodeHistory: (id: string, signal?: AbortSignal) => read<NodeHistory>(nodePath(id, "history"), signal),
-  whyNode: (id: string, signal?: AbortSignal) => read<WhyNode>(pathOf("api", "why", "nodes", id), signal),
+  whyNode: (id: string, signal?: AbortSignal) => read<NodeExplanation>(pathOf("api", "why", "nodes", id), signal),
 
   readJoinCommand: (signal?: AbortSignal) => read<JoinCommand>("api/join-command", signal),
   readStatus: (signal?: AbortSignal) => read<SystemStatus>("api/status", signal),
@@ -90,22 +95,20 @@ export const api = {
   refreshGalleries: () => change("POST", "api/galleries/refresh"),
   listUpgrades: (signal?: AbortSignal) => read<Upgrades>("api/backends/upgrades", signal),
   checkUpgrades: () => change("POST", "api/backends/upgrades/check"),
-  installFromUri: (backend: { uri: string; name: string; alias: string } & Target) =>
-    ask<Started>("POST", "api/backends/install-external", backend),
-  installBackend: (element: string, target: Target & { force?: boolean; on_drift?: string }) =>
+  installFromUri: (backend: ExternalInstallRequest) => ask<Started>("POST", "api/backends/install-external", backend),
+  installBackend: (element: string, target: InstallRequest) =>
     ask<Started>("POST", pathOf("api", "backends", "install", element), target),
   upgradeBackend: (element: string, target: Target) =>
     ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),
-  upgradeAll: () =>
-    ask<{ jobs: Record<string, string>; refused: Record<string, string> }>("POST", "api/backends/upgrades/apply"),
-  rollbackBackend: (element: string, target: Target & { to?: string }) =>
+  upgradeAll: () => ask<UpgradesStarted>("POST", "api/backends/upgrades/apply"),
+  rollbackBackend: (element: string, target: RollbackRequest) =>
     ask<Started>("POST", pathOf("api", "backends", element, "rollback"), target),
-  readBackendUses: (element: string, target: Target) =>
-    read<{ models: BackendUse[] }>(`${pathOf("api", "backends", element, "dependents")}${targetQuery(target)}`),
+  readDependents: (element: string, target: Target) =>
+    read<Dependents>(`${pathOf("api", "backends", element, "dependents")}${targetQuery(target)}`),
   deleteBackend: (element: string, target: Target) =>
     ask<Started>("POST", pathOf("api", "backends", "delete", element), target),
   listPolicies: (signal?: AbortSignal) => read<Policy[]>("api/policies", signal),
-  changePolicy: (id: string, onDrift: string) => change("PATCH", pathOf("api", "policies", id), { on_drift: onDrift }),
+  changePolicy: (id: string, onDrift: OnDrift) => change("PATCH", pathOf("api", "policies", id), { on_drift: onDrift }),
   endPolicy: (id: string) => change("DELETE", pathOf("api", "policies", id)),
 
   listModels: (signal?: AbortSignal) => read<Model[]>("api/models", signal),
@@ -125,16 +128,16 @@ export const api = {
   unloadModel: (name: string) => change("POST", modelPath(name, "unload")),
   unloadOnNode: (nodeId: string, model: string) =>
     change("POST", nodePath(nodeId, "models", "unload"), { model_name: model }),
-  whyModel: (name: string, signal?: AbortSignal) => read<WhyModel>(pathOf("api", "why", "models", name), signal),
+  whyModel: (name: string, signal?: AbortSignal) =>
+    read<ModelExplanation>(pathOf("api", "why", "models", name), signal),
   listReplicas: (signal?: AbortSignal) => read<Replica[]>("api/replicas", signal),
   summariseReplicas: (signal?: AbortSignal) => read<Record<string, ModelSummary>>("api/replicas/summary", signal),
   listScheduling: (signal?: AbortSignal) => read<Scheduling[]>("api/nodes/scheduling", signal),
-  saveScheduling: (spec: SchedulingSpec) => change("POST", "api/nodes/scheduling", spec),
+  saveScheduling: (request: SchedulingRequest) => change("POST", "api/nodes/scheduling", request),
   deleteScheduling: (model: string) => change("DELETE", nodePath("scheduling", model)),
 
   listKeys: (signal?: AbortSignal) => read<Key[]>("api/keys", signal),
-  createKey: (key: { name: string; scope: KeyScope; models: string[] | null }) =>
-    ask<CreatedKey>("POST", "api/keys", key),
+  createKey: (key: NewKey) => ask<CreatedKey>("POST", "api/keys", key),
   setKeyModels: (id: string, models: string[] | null) => change("PUT", pathOf("api", "keys", id, "models"), { models }),
   revokeKey: (id: string) => change("DELETE", pathOf("api", "keys", id)),
   listUsageByKey: (signal?: AbortSignal) => read<Usage[]>("api/usage?by=key&days=30", signal),

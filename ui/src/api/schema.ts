@@ -2014,8 +2014,7 @@ export interface components {
             name: string;
             /** Node Type */
             node_type: string;
-            /** Status */
-            status: string;
+            status: components["schemas"]["NodeStatus"];
             /** Message */
             message: string;
         };
@@ -2362,6 +2361,11 @@ export interface components {
             process_key: string;
         };
         /**
+         * Ensure
+         * @enum {string}
+         */
+        Ensure: "present" | "absent";
+        /**
          * ExceptionCause
          * @enum {string}
          */
@@ -2530,8 +2534,7 @@ export interface components {
             nodeID: string | null;
             /** Tasktype */
             taskType: string;
-            /** Outcome */
-            outcome: string;
+            outcome: components["schemas"]["OperationState"];
             /** Error */
             error: string;
             /** Startedat */
@@ -2542,8 +2545,7 @@ export interface components {
             actor: string;
             /** Cause */
             cause: string;
-            /** Verb */
-            verb: string;
+            verb: components["schemas"]["Verb"];
             /** Nodes */
             nodes: string[];
             /** Node Count */
@@ -2629,10 +2631,8 @@ export interface components {
             node_id: string;
             /** Backend */
             backend: string;
-            /** Verb */
-            verb: string;
-            /** State */
-            state: string;
+            verb: components["schemas"]["Verb"];
+            state: components["schemas"]["IntentState"];
             /** Generation */
             generation: number;
             /** Operation Id */
@@ -3111,8 +3111,7 @@ export interface components {
             node_id: string;
             /** Node Name */
             node_name: string;
-            /** Node Status */
-            node_status: string;
+            node_status: components["schemas"]["NodeStatus"];
             /** Capability */
             capability: string;
         };
@@ -3474,10 +3473,8 @@ export interface components {
             selector: {
                 [key: string]: string;
             };
-            /** Ensure */
-            ensure: string;
-            /** On Drift */
-            on_drift: string;
+            ensure: components["schemas"]["Ensure"];
+            on_drift: components["schemas"]["OnDrift"];
             /** Uri */
             uri: string;
             /** Generation */

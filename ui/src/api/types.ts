@@ -13,10 +13,12 @@ export type SystemStatus = Schemas["StatusView"];
 export type Operation = Schemas["OperationView"];
 export type OperationNode = Schemas["OperationNodeView"];
 export type NodeProgressStatus = Schemas["NodeProgressStatus"];
+export type Verb = Schemas["Verb"];
 export type OperationList = Schemas["OperationList"];
 export type History = Schemas["History"];
 export type HistoryEntry = Schemas["HistoryEntry"];
 export type Intent = Schemas["IntentView"];
+export type OnDrift = Schemas["OnDrift"];
 export type Policy = Schemas["PolicyView"];
 export type PolicyException = Schemas["ExceptionView"];
 export type Available = Schemas["AvailableBackends"];
@@ -37,181 +39,41 @@ export type Overview = Schemas["OverviewView"];
 export type OverviewSample = Schemas["SampleView"];
 export type NodeHistory = Schemas["NodeHistoryView"];
 export type NodeMinute = Schemas["MinuteView"];
+export type DriftCause = Schemas["DriftCause"];
+export type Drift = Schemas["DriftView"];
+export type BackendOnNode = Schemas["BackendOnNode"];
+export type FleetBackend = Schemas["FleetBackend"];
+export type NodeBackend = Schemas["NodeBackend"];
+export type Dependents = Schemas["Dependents"];
+export type DependentModel = Schemas["DependentModel"];
+/** By backend. */
+export type Upgrades = Record<string, Schemas["UpgradeView"]>;
+export type UpgradesStarted = Schemas["UpgradesStarted"];
+export type ReplicaState = Schemas["ReplicaViewState"];
+export type Replica = Schemas["ReplicaObject"];
+export type LoadState = Schemas["LoadState"];
+export type Load = Schemas["LoadView"];
+export type ModelSummary = Schemas["ModelSummary"];
+export type ModelExplanation = Schemas["ModelExplanation"];
+export type NodeExplanation = Schemas["NodeExplanation"];
+export type Scheduling = Schemas["SchedulingView"];
+export type LogLine = Schemas["LogLineView"];
+
+/** A request without the fields that have defaults; the generated types require every field of a request. */
+type Request<T, Needed extends keyof T = never> = Partial<T> & Pick<T, Needed>;
 
 /** The nodes that a change applies to; with neither field, every node. */
-export interface Target {
-  nodes?: string[];
-  selector?: Record<string, string>;
-}
+export type Target = Request<Schemas["Targeted"]>;
+export type InstallRequest = Request<Schemas["InstallBody"]>;
+export type ExternalInstallRequest = Request<Schemas["ExternalInstallBody"], "uri">;
+export type RollbackRequest = Request<Schemas["RollbackBody"]>;
+export type SchedulingRequest = Request<Schemas["SchedulingRequest"], "model_name">;
+export type NewKey = Request<Schemas["NewKey"], "name">;
 
-// From here on: objects whose fields the OpenAPI document does not describe.
-
-/** The data of an event. */
+/** The data of an event in the stream of a list, which OpenAPI cannot describe. */
 export interface ListEvent<T> {
   changed: T[];
   removed: string[];
 }
 
 export type NodesEvent = ListEvent<Node>;
-
-export type DriftCause = "missing" | "extra" | "wrong_version" | "wrong_variant" | "old_process";
-
-export interface Drift {
-  cause: DriftCause;
-  detail: string;
-  process_key: string;
-}
-
-export interface FleetPlace {
-  node_id: string;
-  node_name: string;
-  node_status: NodeStatus;
-  version: string;
-  digest: string;
-  variant: string;
-  current: boolean;
-  /** The requested change that is not done: install, upgrade ...; empty when there is none. */
-  pending: string;
-  drift: Drift[];
-  /** Digests on the node's disk, newest first. */
-  versions: string[];
-  rolled_back: boolean;
-  /** Why the check for upgrades is impossible; empty when it is possible. */
-  unchecked: string;
-}
-
-export interface FleetBackend {
-  name: string;
-  nodes: FleetPlace[];
-}
-
-export interface BackendUse {
-  model: string;
-  /** Replicas that stop when the backend is deleted. */
-  replicas: number;
-}
-
-export interface Upgrade {
-  backend_name: string;
-  installed_version: string;
-  available_version: string;
-  node_drift: {
-    node_id: string;
-    node_name: string;
-    version: string;
-    available_version: string;
-    cause: string;
-    rolled_back: boolean;
-  }[];
-}
-
-export type Upgrades = Record<string, Upgrade>;
-
-export interface NodeBackend {
-  name: string;
-  is_system: boolean;
-  is_meta: boolean;
-  installed_at?: string;
-  version?: string;
-  digest?: string;
-  concrete?: string;
-  versions?: string[];
-  problem?: string;
-}
-
-export type ReplicaState = "starting" | "loading" | "ready" | "draining" | "stopping" | "failed" | "offline";
-
-export interface Replica {
-  id: string;
-  node_id: string;
-  model_name: string;
-  replica_index: number;
-  address: string;
-  corral_state: ReplicaState;
-  in_flight: number;
-  last_used: string | null;
-  created_at: string | null;
-  backend_type?: string;
-  config_revision?: string;
-  reason?: string;
-  protocol?: string;
-  cleanup_error?: string;
-  memory_bytes?: number;
-  capacity?: number;
-  ready_at?: string;
-}
-
-export interface Load {
-  model: string;
-  state: string;
-  node?: string;
-  progress: number;
-  bytes_sent: number;
-  total_bytes: number;
-  file_index: number;
-  total_files: number;
-  eta_seconds?: number;
-  reason?: string;
-  error?: string;
-  cause: string;
-  attempts: number;
-}
-
-/** The replicas of a model, its desired replicas, and its loads. */
-export interface ModelSummary {
-  ready: number;
-  replicas: { node: string; slot: number; state: ReplicaState }[];
-  loads: Omit<Load, "cause" | "attempts">[];
-  desired?: { min_replicas: number; max_replicas: number; spread_all: boolean };
-}
-
-export interface Candidate {
-  node_id: string;
-  node?: string;
-  verdict: string;
-  reason: string;
-  score: number | null;
-}
-
-export interface WhyModel {
-  model: string;
-  revision: string;
-  replicas: (Replica & { node: string })[];
-  loads: Load[];
-  /** The highest memory use of a replica of this revision, by kind of device; empty before the first run. */
-  footprint_bytes: Record<string, number>;
-  decisions: { id: string; at: string; cause: string; outcome: string; candidates?: Candidate[] }[];
-  unsatisfiable?: string;
-}
-
-export interface WhyNode {
-  node: string;
-  status: NodeStatus;
-  reason: string;
-  replicas: Replica[];
-  decisions: { model: string; at: string; cause: string; verdict: string; reason: string; score: number | null }[];
-}
-
-export interface Scheduling {
-  model_name: string;
-  min_replicas: number;
-  max_replicas: number;
-  /** JSON text. */
-  node_selector?: string;
-  spread_all?: boolean;
-  unsatisfiable_reason?: string;
-}
-
-export interface SchedulingSpec {
-  model_name: string;
-  min_replicas: number;
-  max_replicas: number;
-  spread_all: boolean;
-  node_selector: Record<string, string> | null;
-}
-
-export interface LogLine {
-  timestamp: string;
-  stream: "stdout" | "stderr";
-  text: string;
-}

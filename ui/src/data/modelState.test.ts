@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import type { ReplicaState } from "@/api/types";
+import type { Load, ReplicaState } from "@/api/types";
 import { failureCauses, modelState } from "./modelState";
 
 const replica = (corral_state: ReplicaState, reason = "") => ({ corral_state, reason });
-const failed = { state: "failed", error: "no such file" };
-const waiting = { state: "pending", reason: "no node has capacity" };
+const failed: Pick<Load, "state" | "error"> = { state: "failed", error: "no such file" };
+const waiting: Pick<Load, "state" | "reason"> = { state: "pending", reason: "no node has capacity" };
 const wordOf = (...of: Parameters<typeof modelState>) => modelState(...of).word;
 
 test("a ready replica counts before a load or a failure", () => {

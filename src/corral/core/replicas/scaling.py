@@ -209,7 +209,7 @@ def _keep(view: ModelView) -> ScalingPlan:
     short = view.scheduling.min_replicas - len(serving) - arriving
     missing = max(0, min(short, LOADS_WITHOUT_PLACE_MOST - len(view.loads)))
     if missing:
-        why = f"min_replicas is {view.scheduling.min_replicas}"
+        why = f"minimum replicas: {view.scheduling.min_replicas}"
         successors += [Add(why=why) for _ in range(missing)]
     elif _must_grow(view, serving, arriving):
         more = (Add(why="all replicas are busy"),)

@@ -189,6 +189,11 @@ def test_an_entry_added_to_a_gallery_a_moment_ago_can_be_installed(frontend: Fro
         assert frontend.admin.call("POST", "/api/galleries/refresh").status == 200
 
 
+def test_the_size_of_a_model_is_shown_in_binary_units(frontend: Frontend) -> None:
+    [tiny] = frontend.admin.call("GET", "/api/models/available?term=tiny").json()["models"]
+    assert tiny["size"] == "89.6 MiB"
+
+
 def test_an_unreachable_gallery_is_shown_from_its_copy_with_its_age(tmp_path: Path, nats_for_module: Nats) -> None:
     files = HttpFiles({"/backends.yaml": GALLERY})
     flags = ("--trusted-hosts", "127.0.0.1", "--backend-galleries", f"ours={files.url('/backends.yaml')}")

@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { memo, useEffect, useMemo, useRef, useState, type RefObject } from "react";
-import type { FleetBackend, FleetPlace, Upgrades } from "@/api/types";
+import type { BackendOnNode, FleetBackend, Upgrades } from "@/api/types";
 import { IconButton } from "@/components/Button";
 import { cx } from "@/components/cx";
 import { Menu, MenuItem, MenuLine, MenuNote } from "@/components/Menu";
@@ -184,7 +184,7 @@ function ColumnHead({ backend, total, upgradable }: { backend: FleetBackend; tot
 interface CellProps {
   backend: string;
   node: SeenNode;
-  place: FleetPlace | undefined;
+  place: BackendOnNode | undefined;
   available: string | null;
 }
 

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Fragment, useState } from "react";
 import { api } from "@/api/client";
-import type { Policy } from "@/api/types";
+import type { OnDrift, Policy } from "@/api/types";
 import { Empty, Loading, messageOf, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Select } from "@/components/Choice";
@@ -13,16 +13,10 @@ import { useAnnounce } from "@/components/Toasts";
 import { useNow } from "@/components/useNow";
 import { formatSelector } from "@/format/selector";
 import { formatDateTime } from "@/format/time";
-import { shortDigest } from "./drift";
+import { ON_DRIFT, shortDigest } from "./drift";
 import { exceptionWords } from "./exceptions";
 import styles from "./Policies.module.css";
 import { galleryQueries, useBackendMutation } from "./queries";
-
-const ON_DRIFT = [
-  { value: "correct", word: "Auto-correct" },
-  { value: "report", word: "Report only" },
-  { value: "freeze", word: "Freeze version" },
-] as const;
 
 const where = (policy: Policy) =>
   Object.keys(policy.selector).length === 0 ? "every node" : `nodes with ${formatSelector(policy.selector)}`;
@@ -80,7 +74,7 @@ export function Policies() {
 
 function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
   const announce = useAnnounce();
-  const change = useBackendMutation((onDrift: string) => api.changePolicy(policy.id, onDrift));
+  const change = useBackendMutation((onDrift: OnDrift) => api.changePolicy(policy.id, onDrift));
   return (
     <li className={styles.policy}>
       <div>

@@ -1,4 +1,4 @@
-import type { BackendUse } from "@/api/types";
+import type { DependentModel } from "@/api/types";
 import { listed, plural } from "@/format/text";
 
 export interface DeletionWords {
@@ -9,9 +9,13 @@ export interface DeletionWords {
 }
 
 /** The consequences of a delete for models and for nodes that join later. */
-export function deletionWords(backend: string, uses: readonly BackendUse[], isEverywhere: boolean): DeletionWords {
-  const stopping = uses.filter(({ replicas }) => replicas > 0);
-  const idle = uses.filter(({ replicas }) => replicas === 0).map(({ model }) => model);
+export function deletionWords(
+  backend: string,
+  models: readonly DependentModel[],
+  isEverywhere: boolean,
+): DeletionWords {
+  const stopping = models.filter(({ replicas }) => replicas > 0);
+  const idle = models.filter(({ replicas }) => replicas === 0).map(({ model }) => model);
   const notes = [
     idle.length === 0
       ? ""

@@ -1,4 +1,4 @@
-import type { Drift, DriftCause, FleetPlace } from "@/api/types";
+import type { BackendOnNode, Drift, DriftCause, OnDrift } from "@/api/types";
 import type { Tone } from "@/components/Pill";
 
 export const DRIFT_WORDS: Record<DriftCause, { word: string; tone: Tone }> = {
@@ -9,6 +9,13 @@ export const DRIFT_WORDS: Record<DriftCause, { word: string; tone: Tone }> = {
   old_process: { word: "Old process", tone: "yellow" },
 };
 
+/** What a policy does about drift, as options to choose from. */
+export const ON_DRIFT: readonly { value: OnDrift; word: string }[] = [
+  { value: "correct", word: "Auto-correct" },
+  { value: "report", word: "Report only" },
+  { value: "freeze", word: "Freeze version" },
+];
+
 /** Several processes may have the same cause; one mark shows all details. */
 export function driftsByCause(drifts: readonly Drift[]): { cause: DriftCause; details: string[] }[] {
   const found = new Map<DriftCause, string[]>();
@@ -18,6 +25,6 @@ export function driftsByCause(drifts: readonly Drift[]): { cause: DriftCause; de
 
 export const shortDigest = (digest: string) => digest.replace(/^sha256:/, "").slice(0, 12);
 
-export function versionWord(place: FleetPlace): string {
+export function versionWord(place: BackendOnNode): string {
   return place.version !== "" ? place.version : place.digest !== "" ? shortDigest(place.digest) : "";
 }

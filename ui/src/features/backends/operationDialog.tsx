@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { createContext, use, useState, type ReactNode } from "react";
 import { api } from "@/api/client";
-import type { Target } from "@/api/types";
+import type { OnDrift, Target, Verb } from "@/api/types";
 import { InlineError } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Choice } from "@/components/Choice";
@@ -10,10 +10,9 @@ import { Dialog, DialogActions } from "@/components/Dialog";
 import { useAnnounce } from "@/components/Toasts";
 import type { SeenNode } from "@/data/nodes";
 import { deletionWords } from "./deletion";
+import { ON_DRIFT } from "./drift";
 import { galleryQueries, useBackendMutation } from "./queries";
 import { readTarget, TargetPicker, type TargetDraft } from "./TargetPicker";
-
-export type Verb = "install" | "upgrade" | "rollback" | "delete";
 
 export interface OperationRequest {
   verb: Verb;
@@ -66,7 +65,7 @@ const WORDS: Record<
   },
 };
 
-function send({ verb, element, to }: OperationRequest, target: Target, onDrift: string): Promise<unknown> {
+function send({ verb, element, to }: OperationRequest, target: Target, onDrift: OnDrift): Promise<unknown> {
   switch (verb) {
     case "install":
       return api.installBackend(element, { ...target, ...(target.nodes === undefined ? { on_drift: onDrift } : {}) });
@@ -110,7 +109,7 @@ function RequestForm({
 }) {
   const announce = useAnnounce();
   const [draft, setDraft] = useState(request.target);
-  const [onDrift, setOnDrift] = useState("correct");
+  const [onDrift, setOnDrift] = useState<OnDrift>("correct");
   const [problem, setProblem] = useState<string | null>(null);
   const start = useBackendMutation((target: Target) => send(request, target, onDrift));
   const words = WORDS[request.verb];
@@ -140,16 +139,7 @@ function RequestForm({
         later={request.verb === "install"}
       />
       {request.verb === "install" && draft.kind !== "nodes" ? (
-        <Choice
-          label="On drift"
-          value={onDrift}
-          onChange={setOnDrift}
-          options={[
-            { value: "correct", word: "Auto-correct" },
-            { value: "report", word: "Report only" },
-            { value: "freeze", word: "Freeze version" },
-          ]}
-        />
+        <Choice label="On drift" value={onDrift} onChange={setOnDrift} options={ON_DRIFT} />
       ) : null}
       {request.verb === "delete" ? (
         <Consequence request={request} target={readTarget(draft)} isEverywhere={draft.kind === "all"} />
@@ -176,10 +166,13 @@ function Consequence({
   isEverywhere: boolean;
 }) {
   const isValid = typeof target !== "string";
-  const uses = useQuery({ ...galleryQueries.uses(request.element, isValid ? target : {}), enabled: isValid });
-  if (uses.isError) return <InlineError error={uses.error} />;
-  if (!isValid || uses.data === undefined) return null;
-  const { stops, notes } = deletionWords(request.name, uses.data.models, isEverywhere);
+  const dependents = useQuery({
+    ...galleryQueries.dependents(request.element, isValid ? target : {}),
+    enabled: isValid,
+  });
+  if (dependents.isError) return <InlineError error={dependents.error} />;
+  if (!isValid || dependents.data === undefined) return null;
+  const { stops, notes } = deletionWords(request.name, dependents.data.models, isEverywhere);
   return stops.length === 0 && notes.length === 0 ? null : (
     <div role="status">
       <ul>

@@ -11,10 +11,10 @@ export const galleryQueries = {
       refetchInterval: 60_000,
     }),
   /** The models that a delete would stop. */
-  uses: (element: string, target: Target) =>
+  dependents: (element: string, target: Target) =>
     queryOptions({
-      queryKey: ["backend-uses", element, target],
-      queryFn: () => api.readBackendUses(element, target),
+      queryKey: ["dependents", element, target],
+      queryFn: () => api.readDependents(element, target),
       staleTime: 0,
     }),
   policies: () =>

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api } from "@/api/client";
-import type { Load, Model, Replica, Scheduling, WhyModel } from "@/api/types";
+import type { Load, Model, Replica, Scheduling, ModelExplanation } from "@/api/types";
 import { InlineError, Loading, messageOf, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { ConfirmDialog } from "@/components/ConfirmDialog";
@@ -22,7 +22,7 @@ import styles from "./ModelPanel.module.css";
 import { PendingNotice } from "./PendingNotice";
 import { modelDetailQueries, useModelChange } from "./queries";
 import { ScaleDialog } from "./ScaleDialog";
-import { footprintWords, loadWord, schedulingWords, whichFile } from "./states";
+import { footprintWords, LOAD_WORDS, schedulingWords, whichFile } from "./states";
 import { UnloadDialog, UnloadOnNodeDialog } from "./UnloadDialogs";
 
 type OpenDialog = "unload" | "delete" | "scale" | "edit" | null;
@@ -46,6 +46,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
   const loads = why.data?.loads ?? [];
   const state = modelState(read.data, why.data?.loads);
   const failed = state.word === "Failed" ? (failureCauses(replicas, loads)[0] ?? "") : "";
+  const unsatisfiable = why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? "";
   const close = () => setOpenDialog(null);
   const isAlias = model.alias_of !== "";
 
@@ -72,11 +73,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
         )}
       </PanelHeader>
       {model.description === "" ? null : <p className={styles.description}>{model.description}</p>}
-      {scheduling?.unsatisfiable_reason === undefined && why.data?.unsatisfiable === undefined ? null : (
-        <InlineError
-          error={`Desired replicas cannot be placed: ${why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? ""}`}
-        />
-      )}
+      {unsatisfiable === "" ? null : <InlineError error={`Desired replicas cannot be placed: ${unsatisfiable}`} />}
       {model.pending === null ? null : (
         <div className={styles.notice}>
           <PendingNotice pending={model.pending} />
@@ -186,7 +183,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
         ) : why.isError ? (
           <Problem title="Could not load decisions" error={why.error} onRetry={() => void why.refetch()} />
         ) : (
-          <Decisions why={why.data} />
+          <Decisions decisions={why.data.decisions} />
         )}
       </PanelSection>
 
@@ -243,12 +240,10 @@ function LoadRow({ load }: { load: Load }) {
       <span className={styles.loadHead}>
         <strong>{load.node ?? "no node yet"}</strong>{" "}
         <Pill tone={load.error ? "red" : load.state === "pending" ? "yellow" : "blue"}>
-          {load.error ? "Failed" : loadWord(load.state)}
+          {load.error ? "Failed" : LOAD_WORDS[load.state]}
         </Pill>
         <span className={styles.soft}>
-          {[whichFile(load), bytes, load.eta_seconds === undefined ? "" : formatEta(load.eta_seconds)]
-            .filter(Boolean)
-            .join(" · ")}
+          {[whichFile(load), bytes, formatEta(load.eta_seconds ?? null)].filter(Boolean).join(" · ")}
         </span>
       </span>
       {load.error ? null : (
@@ -282,7 +277,7 @@ function Replicas({
       <ul className={styles.replicas}>
         {sorted.map((replica) => {
           const { word, tone } = REPLICA_WORDS[replica.corral_state];
-          const isOld = replica.config_revision !== undefined && replica.config_revision !== model.revision;
+          const isOld = (replica.config_revision ?? model.revision) !== model.revision;
           return (
             <li key={replica.id} className={styles.replica}>
               <span>
@@ -326,19 +321,24 @@ function Replicas({
   );
 }
 
-function Decisions({ why }: { why: WhyModel }) {
-  if (why.decisions.length === 0)
-    return <p className={styles.soft}>No decisions yet: the model has never been loaded.</p>;
+function Decisions({ decisions }: Pick<ModelExplanation, "decisions">) {
+  if (decisions.length === 0) return <p className={styles.soft}>No decisions yet: the model has never been loaded.</p>;
   return (
     <ol className={styles.decisions}>
-      {why.decisions.slice(0, 5).map((decision) => (
+      {decisions.slice(0, 5).map((decision) => (
         <li key={decision.id}>
           <strong>{sentence(decision.cause)}</strong> <span className={styles.soft}>{formatDateTime(decision.at)}</span>
           <ul>
-            {decision.candidates?.slice(0, 8).map((candidate) => (
+            {decision.candidates.slice(0, 8).map((candidate) => (
               <li key={candidate.node_id} className={styles.soft}>
-                {candidate.node ?? candidate.node_id}: {candidate.verdict.replaceAll("_", " ")}
+                {candidate.node}: {candidate.verdict.replaceAll("_", " ")}
                 {candidate.reason === "" ? "" : `, ${candidate.reason}`}
+              </li>
+            ))}
+            {decision.others.map(({ verdict, reason, nodes }) => (
+              <li key={`${verdict} ${reason}`} className={styles.soft}>
+                {plural(nodes, "more node")}: {verdict.replaceAll("_", " ")}
+                {reason === "" ? "" : `, ${reason}`}
               </li>
             ))}
           </ul>

@@ -1,6 +1,6 @@
 import { useState, type SubmitEvent } from "react";
 import { api } from "@/api/client";
-import type { Scheduling, SchedulingSpec } from "@/api/types";
+import type { Scheduling, SchedulingRequest } from "@/api/types";
 import { InlineError } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Choice } from "@/components/Choice";
@@ -50,8 +50,8 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
   const [most, setMost] = useState(String(scheduling?.max_replicas ?? 0));
   const [selector, setSelector] = useState(formatSelector(readSelector(scheduling)));
   const [problem, setProblem] = useState<string | null>(null);
-  const save = useModelChange(async (spec: SchedulingSpec | null) => {
-    if (spec !== null) await api.saveScheduling(spec);
+  const save = useModelChange(async (request: SchedulingRequest | null) => {
+    if (request !== null) await api.saveScheduling(request);
     else if (scheduling !== undefined) await api.deleteScheduling(model);
   });
 
@@ -65,14 +65,14 @@ function ScaleForm({ model, scheduling, onClose }: Omit<ScaleDialogProps, "open"
     setProblem(null);
     const nodeSelector = Object.keys(labels).length === 0 ? null : labels;
     const counted = how === "count";
-    const spec = {
+    const request = {
       model_name: model,
       min_replicas: counted ? Number(least) : 0,
       max_replicas: counted ? Number(most) : 0,
       spread_all: how === "all",
       node_selector: nodeSelector,
     };
-    save.mutate(how === "demand" && nodeSelector === null ? null : spec, {
+    save.mutate(how === "demand" && nodeSelector === null ? null : request, {
       onSuccess: () => {
         announce.done(`Saved the scaling of ${model}.`);
         onClose();

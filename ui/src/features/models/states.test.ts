@@ -10,7 +10,7 @@ import {
   whichFile,
 } from "./states";
 
-const scheduling = (fields: Partial<Scheduling>) => ({ model_name: "m", min_replicas: 0, max_replicas: 0, ...fields });
+const scheduling = (fields: Partial<Scheduling>) => ({ min_replicas: 0, max_replicas: 0, ...fields }) as Scheduling;
 
 test("shows which of several files is being downloaded", () => {
   expect(whichFile({ state: "staging", file_index: 2, total_files: 5 })).toBe("file 2 of 5");

@@ -1,17 +1,15 @@
-import type { Load, Model, Scheduling } from "@/api/types";
+import type { Load, LoadState, Model, Scheduling } from "@/api/types";
 import { formatBytes } from "@/format/bytes";
 import { formatSelector } from "@/format/selector";
 import { plural, sentence, stopped } from "@/format/text";
 
-const LOAD_WORDS: Record<string, string> = {
+export const LOAD_WORDS: Record<LoadState, string> = {
   pending: "Waiting",
   installing: "Installing the backend",
   staging: "Downloading files",
   loading: "Starting",
   failed: "Failed",
 };
-
-export const loadWord = (state: string) => LOAD_WORDS[state] ?? state;
 
 const DEVICES: Record<string, string> = {
   cpu: "CPU",
@@ -43,8 +41,7 @@ export function pendingWords({ reason, held }: NonNullable<Model["pending"]>): s
 }
 
 export function readSelector(scheduling: Scheduling | undefined): Record<string, string> {
-  if (scheduling?.node_selector === undefined) return {};
-  return JSON.parse(scheduling.node_selector) as Record<string, string>;
+  return JSON.parse(scheduling?.node_selector ?? "{}") as Record<string, string>;
 }
 
 /** The desired replicas, with the number of ready ones while they are too few. */

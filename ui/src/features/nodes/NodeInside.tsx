@@ -3,7 +3,7 @@ import { queryOptions, useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { api } from "@/api/client";
-import type { NodeBackend, Replica, WhyNode } from "@/api/types";
+import type { NodeBackend, Replica, NodeExplanation } from "@/api/types";
 import { Button } from "@/components/Button";
 import { QueryResult, PanelSection, type Query } from "@/components/PanelParts";
 import { Pill } from "@/components/Pill";
@@ -131,7 +131,7 @@ function Backend({ backend }: { backend: NodeBackend }) {
   );
 }
 
-function Decisions({ why }: { why: WhyNode }) {
+function Decisions({ why }: { why: NodeExplanation }) {
   const considered = why.decisions.filter(({ verdict }) => verdict !== "not considered").slice(0, 8);
   if (considered.length === 0) return <p className={styles.soft}>No placement has considered this node yet.</p>;
   return (

@@ -74,7 +74,7 @@ export function progressWords(node: OperationNode): string {
         ? formatBytes(node.bytes_done)
         : "";
   return [
-    node.phase,
+    node.phase === node.status ? "" : node.phase, // the status is shown beside these words
     bytes,
     share === null ? "" : `${Math.round(share)} %`,
     formatRate(node.rate_bytes_per_s),

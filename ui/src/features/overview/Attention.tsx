@@ -20,6 +20,7 @@ import {
   modelConcerns,
   pendingEdits,
   upgradableBackends,
+  type ModelConcern,
 } from "./concerns";
 
 /** Problems that a person should look at, each with an action. */
@@ -107,11 +108,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               tone="bad"
               text={text}
               detail={detail}
-              action={
-                <Link to="/nodes/$nodeId" params={{ nodeId: id }}>
-                  Resolve
-                </Link>
-              }
+              action={<NodeLink id={id}>Resolve</NodeLink>}
             />
           ))}
           <Rest count={claimed.length} what="nodes have a duplicate identity" to={<Link to="/nodes">Show all</Link>} />
@@ -151,33 +148,9 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               </Link>
             }
           />
-          {models.slice(0, MOST_LISTED).map(({ model, tone, text, detail }) => (
-            <Item
-              key={model}
-              tone={tone}
-              text={text}
-              detail={detail}
-              action={
-                <Link to="/models" search={{ open: model }}>
-                  View
-                </Link>
-              }
-            />
-          ))}
+          <ModelItems concerns={models} />
           <Rest count={models.length} what="models below desired replicas" to={<Link to="/models">Show all</Link>} />
-          {edits.slice(0, MOST_LISTED).map(({ model, text, detail }) => (
-            <Item
-              key={model}
-              tone="warn"
-              text={text}
-              detail={detail}
-              action={
-                <Link to="/models" search={{ open: model }}>
-                  View
-                </Link>
-              }
-            />
-          ))}
+          <ModelItems concerns={edits} />
           <Rest count={edits.length} what="model edits could not be loaded" to={<Link to="/models">Show all</Link>} />
           {drifting.slice(0, MOST_LISTED).map(({ backend, place }) => (
             <Item
@@ -206,11 +179,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               tone={node.state === "offline" ? "bad" : "warn"}
               text={`${node.name} is ${node.state}`}
               detail={sentence(node.status_reason)}
-              action={
-                <Link to="/nodes/$nodeId" params={{ nodeId: node.id }}>
-                  View
-                </Link>
-              }
+              action={<NodeLink id={node.id}>View</NodeLink>}
             />
           ))}
           <Rest
@@ -225,5 +194,30 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
         </ul>
       )}
     </Card>
+  );
+}
+
+/** The first few models that need attention, each with a link to its panel. */
+function ModelItems({ concerns }: { concerns: readonly ModelConcern[] }) {
+  return concerns.slice(0, MOST_LISTED).map(({ model, tone, text, detail }) => (
+    <Item
+      key={model}
+      tone={tone}
+      text={text}
+      detail={detail}
+      action={
+        <Link to="/models" search={{ open: model }}>
+          View
+        </Link>
+      }
+    />
+  ));
+}
+
+function NodeLink({ id, children }: { id: string; children: string }) {
+  return (
+    <Link to="/nodes/$nodeId" params={{ nodeId: id }}>
+      {children}
+    </Link>
   );
 }

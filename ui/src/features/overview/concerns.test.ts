@@ -1,9 +1,10 @@
 import { expect, test } from "vitest";
 import type {
+  BackendOnNode,
   DriftCause,
   FleetBackend,
-  FleetPlace,
   Intent,
+  Load,
   ModelSummary,
   Operation,
   OperationNode,
@@ -25,7 +26,7 @@ const node = (node_id: string, status: string) => ({ node_id, status }) as Opera
 const operation = (jobID: string, fields: Partial<Operation>) =>
   ({ jobID, state: "running", error: "", nodes: [], ...fields }) as Operation;
 const summary = (fields: Partial<ModelSummary>): ModelSummary => ({ ready: 0, replicas: [], loads: [], ...fields });
-const load = (fields: object) => ({
+const load = (fields: Partial<Load>): Load => ({
   model: "m",
   state: "pending",
   progress: 0,
@@ -111,7 +112,7 @@ test("a node whose retries are exhausted is not listed a second time with its op
 
 test("drift of a node whose retries are exhausted is not listed a second time", () => {
   const place = (node_id: string, ...causes: DriftCause[]) =>
-    ({ node_id, drift: causes.map((cause) => ({ cause })) }) as FleetPlace;
+    ({ node_id, drift: causes.map((cause) => ({ cause })) }) as BackendOnNode;
   const backends: FleetBackend[] = [
     {
       name: "lost",
@@ -131,7 +132,9 @@ test("a failed model is listed with each cause once", () => {
     { model: "m", tone: "bad", text: "m failed", detail: "no such file." },
   ]);
   expect(
-    concerns(summary({ ready: 1, desired: two, replicas: [{ node: "a", slot: 0, state: "failed" }] }), [failed]),
+    concerns(summary({ ready: 1, desired: two, replicas: [{ node: "a", slot: 0, state: "failed", reason: "" }] }), [
+      failed,
+    ]),
   ).toEqual([{ model: "m", tone: "bad", text: "m failed on a node", detail: "the process died." }]);
 });
 
@@ -148,7 +151,7 @@ test("a model below its desired replicas is listed, with a milder tone while it 
     detail: "No node has capacity.",
   });
   expect(
-    concerns(summary({ ready: 1, desired: two, replicas: [{ node: "b", slot: 0, state: "offline" }] }))[0],
+    concerns(summary({ ready: 1, desired: two, replicas: [{ node: "b", slot: 0, state: "offline", reason: "" }] }))[0],
   ).toMatchObject({ tone: "warn", text: "m has 1 of 2 replicas ready", detail: "Its replica on b is offline." });
   expect(concerns(summary({ ready: 2, desired: two }))).toEqual([]);
   expect(concerns(summary({}))).toEqual([]);
@@ -156,7 +159,7 @@ test("a model below its desired replicas is listed, with a milder tone while it 
     concerns(
       summary({ ready: 1, desired: two }),
       [],
-      [{ model_name: "m", min_replicas: 2, max_replicas: 2, unsatisfiable_reason: "one node only" }],
+      [{ model_name: "m", unsatisfiable_reason: "one node only" } as Scheduling],
     )[0],
   ).toMatchObject({
     text: "m: desired replicas cannot be placed",
@@ -181,6 +184,11 @@ test("lists an edit that could not be loaded, not one that is loading", () => {
     ]),
   ).toEqual([]);
   expect(pendingEdits([{ name: "m", pending }])).toEqual([
-    { model: "m", text: "Edit of m could not be loaded; the previous revision still serves", detail: "No such file." },
+    {
+      model: "m",
+      tone: "warn",
+      text: "Edit of m could not be loaded; the previous revision still serves",
+      detail: "No such file.",
+    },
   ]);
 });

@@ -1,6 +1,6 @@
 import type {
+  BackendOnNode,
   FleetBackend,
-  FleetPlace,
   Intent,
   Model,
   ModelSummary,
@@ -90,7 +90,7 @@ export function failureDetail(
 export function driftingPlaces(
   backends: readonly FleetBackend[],
   exhausted: readonly Pick<Intent, "backend" | "node_id">[],
-): { backend: string; place: FleetPlace }[] {
+): { backend: string; place: BackendOnNode }[] {
   const listed = new Set(exhausted.map(({ backend, node_id }) => `${backend} ${node_id}`));
   return backends.flatMap(({ name, nodes }) =>
     nodes
@@ -174,15 +174,14 @@ function concernOf(
 }
 
 /** Edits that could not be loaded; the previous revision still serves. */
-export function pendingEdits(
-  models: readonly Pick<Model, "name" | "pending">[],
-): { model: string; text: string; detail: string }[] {
+export function pendingEdits(models: readonly Pick<Model, "name" | "pending">[]): ModelConcern[] {
   return models.flatMap(({ name, pending }) =>
     pending === null || pending.failures === 0
       ? []
       : [
           {
             model: name,
+            tone: "warn",
             text: `Edit of ${name} could not be loaded; the previous revision still serves`,
             detail: closed(pending.reason),
           },
@@ -190,7 +189,7 @@ export function pendingEdits(
   );
 }
 
-function onceEach(ended: (text: string) => string, texts: readonly (string | undefined)[]): string {
+function onceEach(ended: (text: string) => string, texts: readonly (string | null | undefined)[]): string {
   return [...new Set(texts)]
     .map((text) => ended(text ?? ""))
     .filter(Boolean)

@@ -4,17 +4,15 @@ import type { SystemStatus } from "@/api/types";
 import { Loading, Problem } from "@/components/Answers";
 import { cx } from "@/components/cx";
 import { Icon } from "@/components/Icon";
-import { useTitle } from "@/components/useTitle";
+import { Page } from "@/components/Page";
 import { systemQueries } from "@/data/system";
 import { formatAge } from "@/format/time";
 import styles from "./SystemPage.module.css";
 
 export function SystemPage() {
-  useTitle("System");
   const status = useQuery(systemQueries.status());
   return (
-    <div className={styles.page}>
-      <h1>System</h1>
+    <Page title="System">
       {status.isPending ? (
         <Loading what="system status" />
       ) : status.data === undefined ? (
@@ -27,7 +25,7 @@ export function SystemPage() {
       ) : (
         <Cards status={status.data} />
       )}
-    </div>
+    </Page>
   );
 }
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from corral.artifacts import BackendEntry, Catalogue
 from corral.core.backends.variants import Chosen, Resolution, Unfit, index_by_name, is_meta, resolve_variant
 from corral.core.nodes.capability import reported_capability
-from corral.core.nodes.node import Node, NodeId
+from corral.core.nodes.node import Node, NodeId, NodeStatus
 from corral.core.nodes.observed import ObservedBackend
 from corral.core.nodes.targets import takes_backends
 from corral.core.sizes import read_size_bytes
@@ -21,7 +21,7 @@ RESOLVED_MAX = 100_000
 class NodeOffer:
     node_id: str
     node_name: str
-    node_status: str
+    node_status: NodeStatus
     capability: str
 
 
@@ -189,7 +189,7 @@ class Offers:
             NodeOffer(
                 node_id=node.id,
                 node_name=node.name,
-                node_status=node.localai_status.value,
+                node_status=node.localai_status,
                 capability=capability_of(node),
             )
             for node in self.backend_nodes

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from corral.artifacts.galleries.entries import ModelEntry
 from corral.core.errors import Conflict, InvalidInput
 from corral.core.models.config import check_model_path
+from corral.core.sizes import format_bytes, read_size_bytes
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.galleries.routes import GalleryView, view_galleries
 from corral.frontend.api.models.view import ModelDetail, view_model_detail
@@ -84,9 +85,15 @@ def _available(entry: ModelEntry, names: set[str]) -> AvailableModel:
         icon=entry.icon,
         urls=entry.urls,
         tags=entry.tags,
-        size=entry.size,
+        size=_size(entry.size),
         installed=entry.name in names,
     )
+
+
+def _size(text: str) -> str:
+    """In the units that Corral uses everywhere; a text that is not a size stays as it is."""
+    size_bytes = read_size_bytes(text)
+    return text if size_bytes is None else format_bytes(size_bytes)
 
 
 def _matches(entry: ModelEntry, term: str) -> bool:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, StrictStr
 
 from corral.core.nodes.labels import effective_labels
-from corral.core.nodes.node import Node
+from corral.core.nodes.node import Node, NodeStatus
 from corral.core.nodes.presence import Presence
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.message import Message
@@ -29,7 +29,7 @@ class Approved(BaseModel):
     id: str
     name: str
     node_type: str
-    status: str
+    status: NodeStatus
     message: str
 
 
@@ -134,7 +134,7 @@ def _add_membership_routes(router: APIRouter, stores: Stores, authority: BusAuth
             id=node.id,
             name=node.name,
             node_type=node.node_type.value,
-            status=node.localai_status.value,
+            status=node.localai_status,
             message="approved; " + _describe_next(node),
         )
 

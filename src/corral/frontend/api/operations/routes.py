@@ -9,7 +9,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from corral.controller.backends.progress import LiveProgress
-from corral.core.backends.operations import Operation
+from corral.core.backends.intents import Verb
+from corral.core.backends.operations import Operation, OperationState
 from corral.core.errors import CorralError
 from corral.core.nodes.targets import find_node
 from corral.frontend.api.access.principal import Actor
@@ -30,13 +31,13 @@ class HistoryEntry:
     isBackend: bool
     nodeID: str | None
     taskType: str
-    outcome: str
+    outcome: OperationState
     error: str
     startedAt: datetime | None
     finishedAt: datetime | None
     actor: str
     cause: str
-    verb: str
+    verb: Verb
     nodes: list[str]
     """Names of the first few nodes it was for."""
     node_count: int
@@ -173,7 +174,7 @@ def _history(operation: Operation, places: Places) -> HistoryEntry:
         isBackend=True,
         nodeID=operation.node_id,
         taskType=view_operation(operation).taskType,
-        outcome=operation.state.value,
+        outcome=operation.state,
         error=operation.error,
         startedAt=time_of(operation.created_at),
         finishedAt=time_of(operation.finished_at),
@@ -181,5 +182,5 @@ def _history(operation: Operation, places: Places) -> HistoryEntry:
         cause=operation.cause,
         nodes=list(places.names),
         node_count=places.count,
-        verb=operation.verb.value,
+        verb=operation.verb,
     )

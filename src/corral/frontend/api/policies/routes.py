@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
-from corral.core.backends.intents import Intent, IntentState
-from corral.core.backends.policies import OnDrift, Policy
+from corral.core.backends.intents import Intent, IntentState, Verb
+from corral.core.backends.policies import Ensure, OnDrift, Policy
 from corral.core.backends.policy_exceptions import ExceptionCause, PolicyException
 from corral.core.backends.version_holds import VersionHold
 from corral.frontend.api.access.principal import Actor
@@ -55,8 +55,8 @@ class PolicyView:
     id: str
     backend: str
     selector: Mapping[str, str]
-    ensure: str
-    on_drift: str
+    ensure: Ensure
+    on_drift: OnDrift
     uri: str
     generation: int
     operation_id: str
@@ -73,8 +73,8 @@ class IntentView:
     id: str
     node_id: str
     backend: str
-    verb: str
-    state: str
+    verb: Verb
+    state: IntentState
     generation: int
     operation_id: str
     variant: str
@@ -136,8 +136,8 @@ def _policy(policy: Policy, exceptions: Exceptions, holds: Sequence[VersionHold]
         id=policy.id,
         backend=policy.backend,
         selector=policy.selector,
-        ensure=policy.ensure.value,
-        on_drift=policy.on_drift.value,
+        ensure=policy.ensure,
+        on_drift=policy.on_drift,
         uri=policy.spec.uri,
         generation=policy.generation,
         operation_id=policy.operation_id,
@@ -181,8 +181,8 @@ def _intent(intent: Intent) -> IntentView:
         id=intent.id,
         node_id=intent.node_id,
         backend=intent.backend,
-        verb=intent.verb.value,
-        state=intent.state.value,
+        verb=intent.verb,
+        state=intent.state,
         generation=intent.generation,
         operation_id=intent.operation_id,
         variant=intent.spec.build.name,

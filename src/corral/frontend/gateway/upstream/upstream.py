@@ -50,7 +50,9 @@ class HttpUpstream:
 
     def open(self, address: str) -> "HttpLink":
         host, _, port = address.rpartition(":")
-        link = HttpLink(host.strip("[]"), int(port), self._outbox, self._connect, self._links.discard, self._hold_back_s)
+        link = HttpLink(
+            host.strip("[]"), int(port), self._outbox, self._connect, self._links.discard, self._hold_back_s
+        )
         self._links.add(link)
         return link
 
