@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import nats.errors
 import pytest
@@ -64,7 +65,7 @@ async def refused(options: BusOptions) -> str:
     async def on_error(error: Exception) -> None:
         told.append(error)
 
-    keywords = {}
+    keywords: dict[str, Any] = {}
     if credentials is not None:
         import base64
 

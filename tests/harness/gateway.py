@@ -18,7 +18,7 @@ from corral.frontend.gateway.keys import ClientKey
 from corral.frontend.gateway.limits import GatewayLimits
 from corral.frontend.gateway.loads import LoadFailed, Loads
 from corral.frontend.gateway.metrics import GatewayMetrics
-from corral.frontend.gateway.upstream.upstream import REST_S, HttpUpstream
+from corral.frontend.gateway.upstream.upstream import HOLD_BACK_S, HttpUpstream
 from corral.system import SystemClock, SystemIds
 from corral.system.http_limits import HttpLimits
 from corral.system.http_server import serve_http
@@ -238,7 +238,7 @@ async def running_gateway(
     loads: Loads | None = None,
     drivers: Mapping[str, Driver] | None = None,
     http: HttpLimits | None = None,
-    hold_back_s: float = REST_S,
+    hold_back_s: float = HOLD_BACK_S,
 ) -> AsyncIterator[RunningGateway]:
     clock, ids = SystemClock(), SystemIds()
     routes, keys = Routes(), Keys()

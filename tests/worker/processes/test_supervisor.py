@@ -146,6 +146,7 @@ async def test_a_process_killed_behind_our_back_is_not_called_running(bench: Ben
 
 
 async def tell_to_end(port: int | None) -> None:
+    assert port is not None
     reader, writer = await connect(port)
     writer.write(b"GET /end HTTP/1.1\r\n\r\n")
     await reader.read()
