@@ -168,8 +168,8 @@ def test_a_burst_of_events_leaves_the_page_time_for_typing(open_page: OpenPage, 
         burst.stop()
 
 
-# Half a second is felt as a freeze.
-FROZEN_S = 0.5
+# A second is felt as a freeze.
+FROZEN_S = 1.0
 WATCH_PAUSES = """() => {
     window.longestPauseMs = 0;
     window.typedMs = [0];

@@ -20,7 +20,7 @@ RUNNERS = {f"_{scope}_scoped_runner" for scope in ("function", "class", "module"
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    if fixturedef.scope == "session":
+    if fixturedef.scope in ("session", "package"):
         with request.config.stash[LEFT].expecting():
             return (yield)
     made = yield

@@ -17,6 +17,14 @@ from harness import zygote
 
 DESCRIPTORS = Path("/proc/self/fd")
 _kept: set[tuple[int, str]] = set()
+_expected_servers: set[str] = set()
+CHILD_WATCHERS = "asyncio-waitpid-"
+"""Threads of the standard library that end with the process they wait for. That process is what would be left."""
+
+
+def expect_server(directory: Path) -> None:
+    """A server of the whole run, whose command line names this directory. Tests may restart it."""
+    _expected_servers.add(str(directory))
 
 
 @contextmanager
@@ -106,7 +114,8 @@ class Leaks:
         descriptors = _descriptors() - _kept
         if (preloaded := zygote.find_running()) is not None:
             descriptors = {(fd, target) for fd, target in descriptors if fd != preloaded.link_fd}
-        return Held(set(threading.enumerate()), self._processes(), descriptors)
+        threads = {thread for thread in threading.enumerate() if not thread.name.startswith(CHILD_WATCHERS)}
+        return Held(threads, self._processes(), descriptors)
 
     def _processes(self) -> set[psutil.Process]:
         me = psutil.Process()
@@ -116,13 +125,10 @@ class Leaks:
         }
         above = {process.pid for process in me.parents()} | {me.pid}
         named = {process for process in psutil.process_iter() if process.pid not in above and self._is_named(process)}
-        return {process for process in below | named if _is_running(process)}
+        return {process for process in below | named if _is_running(process) and not _is_expected_server(process)}
 
     def _is_named(self, process: psutil.Process) -> bool:
-        try:
-            return any(self._mark in word for word in process.cmdline())
-        except psutil.Error:
-            return False
+        return any(self._mark in word for word in _command(process))
 
     def _describe(self, left: Held) -> list[str]:
         return [
@@ -164,6 +170,17 @@ def _with_parents(process: psutil.Process) -> set[psutil.Process]:
         return {process, *process.parents()}
     except psutil.Error:
         return {process}
+
+
+def _is_expected_server(process: psutil.Process) -> bool:
+    return any(not _expected_servers.isdisjoint(_command(one)) for one in _with_parents(process))
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def _is_running(process: psutil.Process) -> bool:

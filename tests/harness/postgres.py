@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import leaks
 from harness.ports import free_port
 from harness.waiting import is_listening, wait_until
 
@@ -33,6 +34,7 @@ class Postgres:
             pytest.skip("PostgreSQL is not installed")
         self._binaries = binaries
         self._data = directory / "data"
+        leaks.expect_server(self._data)
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._user = self._unprivileged() if os.geteuid() == 0 else None

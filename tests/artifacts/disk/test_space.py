@@ -43,6 +43,7 @@ def cramped(small_disk: Path) -> Iterator[Installer]:
     installer = build_installer(settings, clock=SystemClock(), ids=SystemIds(), platform=platform)
     yield installer
     installer.staging.close()
+    installer.resolver.outbound.close()
 
 
 @pytest.mark.processes

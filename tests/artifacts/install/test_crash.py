@@ -53,6 +53,7 @@ def crash() -> Iterator[Crash]:
     yield run
     zygote.stdin.close()
     assert zygote.wait(timeout=20) == 0
+    zygote.stdout.close()
 
 
 def images() -> tuple[Image, Image]:
@@ -175,6 +176,7 @@ def _finish_and_check(
         assert sorted(path.name for path in version.path.parent.iterdir() if path.name.startswith(".")) == []
     finally:
         installer.staging.close()
+        installer.resolver.outbound.close()
 
 
 def _check_fetches(registry: FakeRegistry, image: Image, partials: dict[str, int], present: set[str], at: int) -> None:

@@ -46,12 +46,16 @@ class SmallFiles:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, CHANNEL_BYTES)
         with theirs:
             script = Path(__file__).with_name("small_files_child.py")
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(script), str(os.getpid())],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C at a terminal is for us to answer
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(script), str(os.getpid())],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C at a terminal is for us to answer
+                )
+            except OSError:
+                ours.close()
+                raise
         self._sent: list[list[_Parts]] = []
         self._start_batch()
 
