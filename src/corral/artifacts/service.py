@@ -114,8 +114,8 @@ class Artifacts:
         resolution = catalogue.resolve(name, capability, substitute=substitute)
         if not isinstance(resolution, Chosen):
             raise NoVariantFits(f"{resolution.reason}.")
-        entry = catalogue.chosen_entry(name, resolution)
-        signatures = signatures_for(self.settings.galleries if galleries is None else galleries, entry)
+        entry = catalogue.chosen_entry(resolution)
+        signatures = signatures_for(self.settings.galleries if galleries is None else galleries, catalogue, entry)
         return replace(backend_request(entry), signatures=signatures)
 
     async def inspect(self, uri: str, *, signatures: SignaturePolicy | None = None) -> ResolvedArtifact:

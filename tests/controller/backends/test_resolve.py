@@ -16,7 +16,7 @@ from corral.artifacts.settings import GallerySettings
 from corral.controller.backends.resolve import LookupLimits, Resolver, spec_of
 from corral.core.backends.build import ResolvedBackend
 from corral.core.backends.intents import BackendSpec
-from corral.core.backends.variants import Unfit, Unresolved, index_by_name
+from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import NotFound
 from corral.core.nodes.node import Node, NodeId
 from corral.store.stores import Stores
@@ -48,9 +48,9 @@ class Galleries:
     async def backends(self) -> Catalogue:
         if self._unread:
             problem = GalleryStatus(name="ours", url="u", entries=0, age_s=0.0, problem="it does not answer")
-            return Catalogue(entries=(), galleries=(problem,), by_name={})
+            return Catalogue(entries=(), galleries=(problem,))
         entries = parse_backends(json.dumps(ENTRIES).encode(), gallery="ours", url="u")
-        return Catalogue(entries=tuple(entries), galleries=(), by_name=index_by_name(entries))
+        return Catalogue(entries=tuple(entries), galleries=())
 
     async def refresh(self) -> None:
         return

@@ -24,6 +24,7 @@ from corral.core.backends.build import BuildRef, BuildResolution, ResolvedBacken
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.variants import Chosen, Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
+from corral.core.nodes.capability import capability_of
 from corral.core.nodes.node import Node, NodeId
 
 
@@ -151,7 +152,7 @@ class Resolver:
         names = {}
         for node_id, resolution in chosen.items():
             if isinstance(resolution, Chosen):
-                entry = catalogue.chosen_entry(reference, resolution)
+                entry = catalogue.chosen_entry(resolution)
                 names[NodeId(node_id)] = frozenset({entry.name, entry.alias} - {""})
         return names
 
@@ -196,7 +197,7 @@ class Resolver:
         chosen = catalogue.resolve_for_nodes(reference, {node.id: capability_of(node) for node in nodes})
         requests: dict[str, BackendRequest | CorralError] = {}
         for choice in {one for one in chosen.values() if isinstance(one, Chosen)}:
-            requests[choice.name] = self._request(catalogue.chosen_entry(reference, choice))
+            requests[choice.id] = self._request(catalogue, catalogue.chosen_entry(choice))
         pins = await self._ask_all(requests, self._limits.answer_s if kept else None)
         before = await self._read_kept(reference) if kept and any(map(_is_unreachable, pins.values())) else {}
 
@@ -204,10 +205,12 @@ class Resolver:
             known = before.get(capability_of(node))
             return known if known is not None and known.resolved.build.name == name else None
 
-        choices = [(node, one.name) for node in nodes if isinstance(one := chosen[node.id], Chosen)]
-        unknown = {name for node, name in choices if _is_unreachable(pins[name]) and last_known(node, name) is None}
+        choices = [(node, one) for node in nodes if isinstance(one := chosen[node.id], Chosen)]
+        unknown = {
+            one.id for node, one in choices if _is_unreachable(pins[one.id]) and last_known(node, one.name) is None
+        }
         if kept:
-            pins |= await self._ask_all({name: requests[name] for name in unknown}, self._limits.unknown_s)
+            pins |= await self._ask_all({one: requests[one] for one in unknown}, self._limits.unknown_s)
         found: dict[NodeId, BuildResolution | Unresolved] = {}
         fresh: dict[str, KeptBuild] = {}
         for node in nodes:
@@ -215,7 +218,7 @@ class Resolver:
             if isinstance(resolution, Unfit):
                 found[node.id] = resolution
                 continue
-            request, pin = requests[resolution.name], pins[resolution.name]
+            request, pin = requests[resolution.id], pins[resolution.id]
             if isinstance(pin, CorralError):
                 known = last_known(node, resolution.name) if _is_unreachable(pin) else None
                 found[node.id] = _last_known(node, known, pin) if known is not None else Unresolved(pin)
@@ -283,8 +286,8 @@ class Resolver:
             else ""
         )
 
-    def _request(self, entry: BackendEntry) -> BackendRequest | CorralError:
-        signatures = signatures_for(self._catalogues.backend_settings, entry)
+    def _request(self, catalogue: Catalogue, entry: BackendEntry) -> BackendRequest | CorralError:
+        signatures = signatures_for(self._catalogues.backend_settings, catalogue, entry)
         request = replace(backend_request(entry), signatures=signatures)
         return request if request.build.uris else InvalidInput(f"{entry.name} has no source in its gallery")
 
@@ -377,10 +380,6 @@ def _check_name(name: str) -> None:
     if "/" in name or "@" in name:
         raise InvalidInput(f"{name!r} cannot be the name of a backend; choose one without / and @")
     directory_name(name)
-
-
-def capability_of(node: Node) -> str:
-    return node.capability or "default"
 
 
 def platform_of(node: Node) -> str | None:

@@ -13,7 +13,6 @@ from corral.artifacts.settings import GallerySettings, Peer
 from corral.artifacts.signatures import read_policy
 from corral.bus.messages import CommandExtras, InstallRequest
 from corral.core.backends.build import BuildRef
-from corral.core.backends.variants import index_by_name
 from corral.core.errors import InvalidInput
 from corral.worker.ports import Fetch
 
@@ -97,7 +96,7 @@ class RequestReader:
 
 def _without_own(catalogue: Catalogue) -> Catalogue:
     entries = tuple(entry for entry in catalogue.entries if entry.gallery != CORRAL_GALLERY)
-    return Catalogue(entries=entries, galleries=catalogue.galleries[1:], by_name=index_by_name(entries))
+    return Catalogue(entries=entries, galleries=catalogue.galleries[1:])
 
 
 def with_extras(request: BackendRequest, extras: CommandExtras) -> BackendRequest:
