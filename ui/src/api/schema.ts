@@ -449,6 +449,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/fleet/slow-builds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Slow Builds
+         * @description Lists CPU builds on nodes with an accelerator, with the reason and what corrects it.
+         */
+        get: operations["list_slow_builds_api_fleet_slow_builds_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/nodes/{node_id}/backend-logs": {
         parameters: {
             query?: never;
@@ -2926,6 +2946,8 @@ export interface components {
             pending?: components["schemas"]["PendingExplanation"] | null;
             /** Unsatisfiable */
             unsatisfiable?: string | null;
+            /** Slow Builds */
+            slow_builds: components["schemas"]["SlowBuild"][];
         };
         /** ModelFileView */
         ModelFileView: {
@@ -3066,6 +3088,8 @@ export interface components {
             replicas: components["schemas"]["ReplicaObject"][];
             /** Decisions */
             decisions: components["schemas"]["NodeDecision"][];
+            /** Slow Builds */
+            slow_builds: components["schemas"]["SlowBuild"][];
         };
         /** NodeHistoryView */
         NodeHistoryView: {
@@ -3806,6 +3830,26 @@ export interface components {
         SignIn: {
             /** Api Key */
             api_key: string;
+        };
+        /**
+         * SlowBuild
+         * @description A CPU build on a node with an accelerator.
+         */
+        SlowBuild: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Backend */
+            backend: string;
+            /** Build */
+            build: string;
+            /** Capability */
+            capability: string;
+            /** Reason */
+            reason: string;
+            /** Remedy */
+            remedy: string;
         };
         /** StatusView */
         StatusView: {
@@ -4719,6 +4763,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_slow_builds_api_fleet_slow_builds_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SlowBuild"][];
                 };
             };
         };

@@ -85,6 +85,18 @@ export interface FleetBackend {
   nodes: FleetPlace[];
 }
 
+/** A CPU build on a node with an accelerator. */
+export interface SlowBuild {
+  node_id: string;
+  node_name: string;
+  backend: string;
+  build: string;
+  capability: string;
+  reason: string;
+  /** The command that corrects it, or what is missing for that. */
+  remedy: string;
+}
+
 export interface BackendUse {
   model: string;
   /** Replicas that stop when the backend is deleted. */
