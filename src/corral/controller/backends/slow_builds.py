@@ -2,19 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
 
-from corral.artifacts import Catalogue
 from corral.bus.node_api import decode_facts
+from corral.controller.backends.resolve import Catalogues
 from corral.core.backends.slow_builds import SlowBuild, find_slow_builds
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import takes_backends
 from corral.store.backends.observed import ObservedStore
 from corral.store.nodes.nodes import NodeStore
-
-
-class Catalogues(Protocol):
-    async def backends(self) -> Catalogue: ...
 
 
 class SlowBuilds:
