@@ -146,12 +146,20 @@ class Offers:
             return True
         return any(isinstance(self.families.resolve(entry, capability), Chosen) for capability in self.capabilities)
 
-    def variants(self, entry: BackendEntry) -> list[VariantOffer]:
-        return [self._variant(entry, capability, count) for capability, count in sorted(self.capabilities.items())]
+    def variants(self, entry: BackendEntry, name: str = "") -> list[VariantOffer]:
+        """Of this entry alone or, with `name`, of all galleries that have the name."""
+        return [
+            self._variant(entry, capability, count, name) for capability, count in sorted(self.capabilities.items())
+        ]
 
-    def _variant(self, entry: BackendEntry, capability: str, count: int) -> VariantOffer:
-        resolution = self.families.resolve(entry, capability)
-        chosen = self.families.entry_of(entry, resolution) if isinstance(resolution, Chosen) else None
+    def _variant(self, entry: BackendEntry, capability: str, count: int, name: str) -> VariantOffer:
+        chosen: BackendEntry | None = None
+        if name:
+            resolution = self.catalogue.resolve(name, capability)
+            chosen = self.catalogue.chosen_entry(resolution) if isinstance(resolution, Chosen) else None
+        else:
+            resolution = self.families.resolve(entry, capability)
+            chosen = self.families.entry_of(entry, resolution) if isinstance(resolution, Chosen) else None
         return VariantOffer(
             capability=capability,
             variant=chosen.name if chosen is not None else None,
@@ -161,7 +169,7 @@ class Offers:
             nodes=count,
         )
 
-    def show(self, entry: BackendEntry) -> BackendOffer:
+    def show(self, entry: BackendEntry, name: str = "") -> BackendOffer:
         return BackendOffer(
             id=entry_id(entry),
             name=entry.name,
@@ -177,7 +185,7 @@ class Offers:
             is_meta=is_meta(entry),
             is_development=is_development(entry),
             installed_on=len(self.holders(entry.name)),
-            variants=self.variants(entry),
+            variants=self.variants(entry, name),
         )
 
     def show_nodes(self) -> list[NodeOffer]:
