@@ -1,4 +1,4 @@
-"""A node with an accelerator and the CPU build of a backend: every place says so, and the command it names corrects it."""
+"""A node with an accelerator and the CPU build of a backend: every place says so, and the named command corrects it."""
 
 from typing import Any
 

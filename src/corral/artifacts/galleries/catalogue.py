@@ -24,7 +24,14 @@ from corral.artifacts.settings import GallerySettings, gallery_at
 from corral.artifacts.signatures import SignaturePolicy, check_policy
 from corral.core.backends.former_names import current_name
 from corral.core.backends.gallery_addresses import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
-from corral.core.backends.variants import Chosen, Resolution, index_by_name, resolve_for_nodes, resolve_in_galleries
+from corral.core.backends.variants import (
+    Chosen,
+    Resolution,
+    index_by_name,
+    is_meta,
+    resolve_for_nodes,
+    resolve_in_galleries,
+)
 from corral.core.suggestions import near_names
 
 Entry = TypeVar("Entry", BackendEntry, ModelEntry)
@@ -98,6 +105,14 @@ class Catalogue(Read):
 
     def chosen_entry(self, chosen: Chosen) -> BackendEntry:
         return self.by_gallery[chosen.gallery][chosen.name.lower()]
+
+    def builds_of(self, entry: BackendEntry) -> list[BackendEntry]:
+        """The builds of a family; of any other entry, itself."""
+        if not is_meta(entry):
+            return [entry]
+        own = self.by_gallery[entry.gallery]
+        names = dict.fromkeys(target.lower() for target in entry.capabilities.values())
+        return [own[name] for name in names if name in own]
 
     def _scopes(self, name: str) -> tuple[str, dict[str, dict[str, BackendEntry]]] | None:
         """The name as a gallery has it, in lower case, and the galleries that have it: the one that is named, or all.
