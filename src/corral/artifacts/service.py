@@ -114,7 +114,7 @@ class Artifacts:
         resolution = catalogue.resolve(name, capability, substitute=substitute)
         if not isinstance(resolution, Chosen):
             raise NoVariantFits(f"{resolution.reason}.")
-        entry = catalogue.chosen_entry(resolution)
+        entry = catalogue.chosen_entry(name, resolution)
         signatures = signatures_for(self.settings.galleries if galleries is None else galleries, catalogue, entry)
         return replace(backend_request(entry), signatures=signatures)
 

@@ -139,7 +139,7 @@ BOTH = load()
 def chosen(name: str, capability: str, catalogue: Catalogue = BOTH) -> BackendEntry:
     resolution = catalogue.resolve(name, capability)
     assert isinstance(resolution, Chosen), resolution
-    return catalogue.chosen_entry(resolution)
+    return catalogue.chosen_entry(name, resolution)
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_a_name_of_two_galleries_means_the_first_unless_the_gallery_is_named(
     assert catalogue.find("mine@llama-cpp").uri == "quay.io/x/other"
     chosen = catalogue.resolve("mine@llama-cpp", "default")
     assert isinstance(chosen, Chosen)
-    assert catalogue.chosen_entry(chosen).uri == "quay.io/x/other"
+    assert catalogue.chosen_entry("mine@llama-cpp", chosen).uri == "quay.io/x/other"
 
 
 def test_a_models_base_file_is_fetched_and_merged(registry: FakeRegistry, sources: GallerySources) -> None:

@@ -103,8 +103,15 @@ class Catalogue(Read):
         known, galleries = self._scopes(name) or (name, {})
         return resolve_for_nodes(galleries, known, capabilities)
 
-    def chosen_entry(self, chosen: Chosen) -> BackendEntry:
-        return self.by_gallery[chosen.gallery][chosen.name.lower()]
+    def chosen_entry(self, name: str, chosen: Chosen) -> BackendEntry:
+        """The entry that `name` was resolved to. Raises KeyError if no gallery with that name has it."""
+        if chosen.gallery in self.by_gallery:
+            return self.by_gallery[chosen.gallery][chosen.name.lower()]
+        _, galleries = self._scopes(name) or (name, {})
+        for found in galleries.values():
+            if chosen.name.lower() in found:
+                return found[chosen.name.lower()]
+        raise KeyError(chosen.name)
 
     def builds_of(self, entry: BackendEntry) -> list[BackendEntry]:
         """The builds of a family; of any other entry, itself."""

@@ -447,7 +447,7 @@ def _resolution_facts(catalogue: Catalogue, name: str, capability: str) -> dict[
     entry = getattr(resolution, "name", None)
     if entry is None:
         return facts
-    chosen = catalogue.chosen_entry(resolution)  # type: ignore[arg-type]
+    chosen = catalogue.chosen_entry(name, resolution)  # type: ignore[arg-type]
     return facts | {"entry": chosen.name, "gallery": chosen.gallery, "uri": chosen.uri, "mirrors": chosen.mirrors}
 
 

@@ -152,7 +152,7 @@ class Resolver:
         names = {}
         for node_id, resolution in chosen.items():
             if isinstance(resolution, Chosen):
-                entry = catalogue.chosen_entry(resolution)
+                entry = catalogue.chosen_entry(reference, resolution)
                 names[NodeId(node_id)] = frozenset({entry.name, entry.alias} - {""})
         return names
 
@@ -197,7 +197,7 @@ class Resolver:
         chosen = catalogue.resolve_for_nodes(reference, {node.id: capability_of(node) for node in nodes})
         requests: dict[str, BackendRequest | CorralError] = {}
         for choice in {one for one in chosen.values() if isinstance(one, Chosen)}:
-            requests[choice.id] = self._request(catalogue, catalogue.chosen_entry(choice))
+            requests[choice.id] = self._request(catalogue, catalogue.chosen_entry(reference, choice))
         pins = await self._ask_all(requests, self._limits.answer_s if kept else None)
         before = await self._read_kept(reference) if kept and any(map(_is_unreachable, pins.values())) else {}
 

@@ -156,7 +156,7 @@ class Offers:
         chosen: BackendEntry | None = None
         if name:
             resolution = self.catalogue.resolve(name, capability)
-            chosen = self.catalogue.chosen_entry(resolution) if isinstance(resolution, Chosen) else None
+            chosen = self.catalogue.chosen_entry(name, resolution) if isinstance(resolution, Chosen) else None
         else:
             resolution = self.families.resolve(entry, capability)
             chosen = self.families.entry_of(entry, resolution) if isinstance(resolution, Chosen) else None
