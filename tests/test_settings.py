@@ -174,7 +174,11 @@ def test_the_sources_of_backends_are_set_by_settings(tmp_path: Path) -> None:
     file = tmp_path / "corral.toml"
     mirrors = '"docker.io" = ["one.lan:5000", "two.lan"], "quay.io" = "one.lan:5000"'
     file.write_text(f"[worker]\nregistry_mirrors = {{{mirrors}}}\n")
-    environ = {"CORRAL_REGISTRY_LOGINS": "docker.io=me:a=b:c\nquay.io=robot:p", "CORRAL_DOWNLOAD_RATE": "20MB"}
+    environ = {
+        "CORRAL_REGISTRY_LOGINS": "docker.io=me:a=b:c\nquay.io=robot:p",
+        "CORRAL_DOWNLOAD_RATE": "20MB",
+        "CORRAL_PYTHONS": "/opt/python/bin,python3.12",
+    }
     settings = load({"data_dir": str(tmp_path), "trusted_hosts": "Registry.LAN,10.0.0.0/8"}, environ, file)
     assert "a=b" not in repr(settings)
     found = artifact_settings(settings, {})
@@ -182,6 +186,7 @@ def test_the_sources_of_backends_are_set_by_settings(tmp_path: Path) -> None:
     logins = {host: (login.username, login.password) for host, login in found.registry_logins.items()}
     assert logins == {DOCKER_HUB: ("me", "a=b:c"), "quay.io": ("robot", "p")}
     assert found.network.trusted_hosts == {"registry.lan", "10.0.0.0/8"}
+    assert found.pypi.pythons == ("/opt/python/bin", "python3.12")
     assert (found.transfer.bandwidth_bytes_per_s, found.keep_versions) == (20_000_000, 3)
     flags = {"registry_mirrors": "quay.io=one.lan:5000,quay.io=two.lan"}
     assert load(flags).registry_mirrors == {"quay.io": ("one.lan:5000", "two.lan")}

@@ -97,6 +97,45 @@ async def test_each_node_gets_its_fitting_build_by_digest_with_one_lookup() -> N
     assert (spec.build, spec.build.version) == (a.build, "1.0")
 
 
+class TwoGalleries(Galleries):
+    """The first has only a CPU build of `echo`, under a name that the second uses for its own."""
+
+    async def backends(self) -> Catalogue:
+        first = [
+            {"name": "echo", "capabilities": {"default": "cpu-echo"}},
+            {"name": "cpu-echo", "uri": "registry.test/first:cpu"},
+        ]
+        entries = [
+            *parse_backends(json.dumps(first).encode(), gallery="first", url="f"),
+            *parse_backends(json.dumps(ENTRIES).encode(), gallery="ours", url="u"),
+        ]
+        return Catalogue(entries=tuple(entries), galleries=())
+
+
+async def test_an_accelerated_node_gets_the_build_of_the_gallery_that_has_one() -> None:
+    registry = Registry()
+    resolver = Resolver(TwoGalleries(), registry, NothingKept())
+    nodes = [node("a"), node("gpu", capability="nvidia")]
+    found = await resolver.resolve("echo", nodes)
+    assert sorted(registry.asked) == ["registry.test/echo:cuda12", "registry.test/first:cpu"]
+    gpu = found[NodeId("gpu")]
+    assert isinstance(gpu, ResolvedBackend)
+    assert gpu.build.name == "cuda12-echo"
+    assert gpu.reason.endswith("from gallery ours; gallery first has no accelerated build for nvidia")
+    assert (await resolver.find_names("echo", nodes))[NodeId("gpu")] == {"cuda12-echo"}
+    exact = (await resolver.resolve("ours@echo", nodes))[NodeId("a")]
+    assert isinstance(exact, ResolvedBackend)
+    assert exact.build.uris[0].startswith("oci://registry.test/echo@")
+
+
+async def test_a_node_that_reports_only_its_gpu_gets_the_build_of_its_vendor() -> None:
+    """A LocalAI worker of an earlier version reports no capability; LocalAI takes the vendor of a GPU above 4 GiB."""
+    plain = node("gpu", capability=None, gpu_vendor="nvidia", total_vram=8 << 30)
+    found = (await Resolver(Galleries(), Registry(), NothingKept()).resolve("echo", [plain]))[NodeId("gpu")]
+    assert isinstance(found, ResolvedBackend)
+    assert found.build.name == "cuda12-echo"
+
+
 async def test_a_mirror_names_the_version_when_the_source_is_unreachable_and_no_source_at_all_is_an_error() -> None:
     resolver = Resolver(Galleries(), Registry(away="registry.test"), NothingKept())
     found = (await resolver.resolve("ours@cpu-echo", [node("a")]))[NodeId("a")]
