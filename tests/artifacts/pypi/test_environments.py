@@ -18,7 +18,7 @@ from artifact_support import FakeRegistry, install
 from corral.artifacts.content.manifest import Manifest
 from corral.artifacts.errors import BadReference, NoPlatformFits, SourceRejected
 from corral.artifacts.install.installer import Installer
-from corral.artifacts.pypi.interpreters import find_interpreters
+from corral.artifacts.pypi.interpreters import Interpreter, find_interpreters, own_interpreter
 from corral.artifacts.references import PypiPackages, parse_reference
 from corral.artifacts.settings import PypiSettings
 
@@ -215,3 +215,11 @@ def test_only_usable_pythons_are_found(tmp_path: Path) -> None:
     places = [str(tmp_path / name) for name in ("good", "newer", "bad", "threads", "machine", "broken", "missing")]
     found = find_interpreters([str(good), *places, sys.executable])
     assert [(one.path, one.version) for one in found] == [(str(newer), f"{NEXT}.3")]
+
+
+def test_another_python_is_judged_as_it_would_judge() -> None:
+    """Checked with this version, of which both answers are known."""
+    own = own_interpreter()
+    told = Interpreter(own.path, own.version)
+    assert list(told.ranks) == list(own.ranks)
+    assert told.markers() == own.markers()
