@@ -74,6 +74,7 @@ def reported_capability(token: str | None, *, gpu_vendor: str | None, vram_total
 
 
 def capability_of(node: Node) -> str:
+    """The token by which builds are chosen for the node."""
     return reported_capability(node.capability, gpu_vendor=node.gpu_vendor, vram_total_bytes=node.total_vram)
 
 
