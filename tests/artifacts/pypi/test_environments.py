@@ -21,6 +21,7 @@ from corral.artifacts.install.installer import Installer
 from corral.artifacts.pypi.interpreters import Interpreter, find_interpreters, own_interpreter
 from corral.artifacts.references import PypiPackages, parse_reference
 from corral.artifacts.settings import PypiSettings
+from corral.settings.roles import WorkerSettings
 
 ENGINE = Manifest(protocol="openai", start=("{python}", "-m", "engine"))
 MINOR = sys.version_info.minor
@@ -223,3 +224,19 @@ def test_another_python_is_judged_as_it_would_judge() -> None:
     told = Interpreter(own.path, own.version)
     assert list(told.ranks) == list(own.ranks)
     assert told.markers() == own.markers()
+
+
+def test_an_environment_of_another_python_runs_on_it(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
+    others = find_interpreters(WorkerSettings.model_fields["pythons"].default)
+    if not others:
+        pytest.skip("this machine has one Python only")
+    version = ".".join(map(str, others[0].minor))
+    own = ".".join(map(str, sys.version_info[:2]))
+    normal = serve(registry, wheel("engine", "1.0", "engine"), requires_python=f"!={own}.*")
+    pythons = PypiSettings(index_url=normal, pythons=(others[0].path,))
+    path = install(make_installer(pypi=pythons), "pypi://engine", manifest=ENGINE).path
+    code = "import engine, sys; print(engine.WORD, *sys.version_info[:2], sys.prefix, sep='.')"
+    done = subprocess.run([path / "bin/python", "-Ic", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == f"engine.{version}.{path}"
