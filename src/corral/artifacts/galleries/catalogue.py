@@ -1,7 +1,7 @@
 """The catalogue: the entries of all galleries, by name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from corral.artifacts.references import names_local_file
 from corral.artifacts.settings import GallerySettings, gallery_at
 from corral.artifacts.signatures import SignaturePolicy, check_policy
 from corral.core.backends.gallery_addresses import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
+from corral.core.backends.runnable import find_localai_obstacle, pick_runnable
 from corral.core.backends.variants import Chosen, Resolution, index_by_name, resolve_for_nodes, resolve_variant
 from corral.core.suggestions import near_names
 
@@ -89,6 +90,11 @@ class Catalogue(Read):
     def chosen_entry(self, name: str, chosen: Chosen) -> BackendEntry:
         return self._scope(name)[chosen.name.lower()]
 
+    def for_localai(self) -> "Catalogue":
+        """What a LocalAI worker can run of it."""
+        entries = pick_runnable(self.entries, localai_obstacle)
+        return replace(self, entries=entries, by_name=index_by_name(entries))
+
     def _scope(self, name: str) -> dict[str, BackendEntry]:
         """A family stays within its gallery: `llama-cpp` of one gallery must not resolve to a build of another."""
         gallery, at, plain = name.partition("@")
@@ -97,6 +103,12 @@ class Catalogue(Read):
             gallery, plain = (entry.gallery, name) if entry else ("", name)
         del plain
         return index_by_name(entry for entry in self.entries if not gallery or entry.gallery == gallery)
+
+
+def localai_obstacle(entry: BackendEntry) -> str:
+    """Why a LocalAI worker cannot run the build; empty if it can."""
+    has_manifest = entry.corral is not None and entry.corral.manifest is not None
+    return find_localai_obstacle(entry.name, uri=entry.uri, manifest=has_manifest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

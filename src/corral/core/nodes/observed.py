@@ -67,6 +67,8 @@ class ProcessTable:
 
     epoch: int
     processes: tuple[ObservedProcess, ...]
+    seen_at: int | None = None
+    """When it was last confirmed, to about fifteen seconds."""
 
     def find(self, process_key: str) -> ObservedProcess | None:
         return next((process for process in self.processes if process.process_key == process_key), None)

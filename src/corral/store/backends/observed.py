@@ -60,12 +60,12 @@ async def read_node_backends(tx: Tx, ids: Iterable[NodeId] | None = None) -> dic
 
 async def read_tables(tx: Tx) -> dict[str, ProcessTable]:
     """By node."""
-    rows = await tx.fetch("SELECT node_id, epoch, processes FROM observed_nodes")
+    rows = await tx.fetch("SELECT node_id, epoch, processes, seen_at FROM observed_nodes")
     return {row["node_id"]: _table(row) for row in rows}
 
 
 def _table(row: Row) -> ProcessTable:
-    return ProcessTable(epoch=row["epoch"], processes=_decode_processes(row["processes"]))
+    return ProcessTable(epoch=row["epoch"], processes=_decode_processes(row["processes"]), seen_at=row["seen_at"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from corral.artifacts import BackendEntry, Catalogue
 from corral.core.backends.variants import Chosen, Resolution, Unfit, index_by_name, is_meta, resolve_variant
-from corral.core.nodes.capability import reported_capability
+from corral.core.nodes.capability import capability_of
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import ObservedBackend
 from corral.core.nodes.targets import takes_backends
@@ -59,10 +59,6 @@ class BackendOffer:
     installed_on: int
     """The number of nodes that have it."""
     variants: list[VariantOffer]
-
-
-def capability_of(node: Node) -> str:
-    return reported_capability(node.capability, gpu_vendor=node.gpu_vendor, vram_total_bytes=node.total_vram)
 
 
 def entry_id(entry: BackendEntry) -> str:
