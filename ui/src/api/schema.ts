@@ -2696,6 +2696,11 @@ export interface components {
             token: string;
             /** Command */
             command: string;
+            /**
+             * Localai Command
+             * @description The command that adds the machine with a LocalAI worker.
+             */
+            localai_command: string;
         };
         /** KeyModels */
         KeyModels: {
