@@ -108,7 +108,10 @@ class Catalogue(Read):
 def localai_obstacle(entry: BackendEntry) -> str:
     """Why a LocalAI worker cannot run the build; empty if it can."""
     has_manifest = entry.corral is not None and entry.corral.manifest is not None
-    return find_localai_obstacle(entry.name, uri=entry.uri, manifest=has_manifest)
+    obstacle = find_localai_obstacle(entry.name, uri=entry.uri, manifest=has_manifest)
+    if not obstacle and entry.gallery == CORRAL_GALLERY:
+        return f"a LocalAI worker cannot read Corral's own gallery, which has {entry.name}"
+    return obstacle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

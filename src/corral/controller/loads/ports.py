@@ -76,7 +76,7 @@ class Stager(Protocol):
         ...
 
 
-class LocalAiStager(Protocol):
+class LocalAiStaging(Protocol):
     async def stage(
         self, model: str, node: Node, plan: WeightsPlan, on_progress: Callable[[FileTransfer], None]
     ) -> Mapping[str, FoundPath]:
@@ -111,7 +111,7 @@ class LoadServices:
     traffic: Traffic
     grpc: GrpcLoader | None
     stager: Stager | None
-    localai_stager: LocalAiStager | None
+    localai_stager: LocalAiStaging | None = None
     shared_models: bool
     """All nodes share one models directory: no files are transferred."""
     stop_replicas: Callable[[list[Replica]], Awaitable[None]]

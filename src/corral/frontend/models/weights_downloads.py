@@ -44,11 +44,11 @@ class WeightsDownloads:
         source = _source_of(file)
         async with self._turns.setdefault(source, asyncio.Lock()):
             root = self._directory / source
-            found = await asyncio.to_thread(_list, root, file.filename, prefix)
+            found = await asyncio.to_thread(list_files, root, file.filename, prefix=prefix)
             if not found:
                 wanted = ModelFile(file.filename, file.uri, file.sha256)
                 await self._artifacts.install_files([wanted], target_dir=root, on_progress=on_progress)
-                found = await asyncio.to_thread(_list, root, file.filename, prefix)
+                found = await asyncio.to_thread(list_files, root, file.filename, prefix=prefix)
             return found
 
     async def keep_only(self, files: Iterable[ConfigFile]) -> None:
@@ -62,7 +62,3 @@ class WeightsDownloads:
 def _source_of(file: ConfigFile) -> str:
     text = f"{file.uri}\0{file.sha256.lower()}\0{file.filename}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _list(root: Path, name: str, prefix: str) -> list[LocalFile]:
-    return list_files(root, name, prefix=prefix) if root.is_dir() else []
