@@ -22,6 +22,8 @@ class LocalAiError(Exception):
 class LocalAiImages:
     def __init__(self, directory: Path, *, capability: str) -> None:
         self.directory, self.capability = directory, capability
+        self.refusal = ""
+        """Why the next installs fail."""
         directory.mkdir(parents=True, exist_ok=True)
 
     def install(self, galleries: list[dict[str, Any]], name: str, *, force: bool, on_progress: OnProgress) -> None:
@@ -47,6 +49,8 @@ class LocalAiImages:
             self._write(self.directory / name, told)
 
     def _pull(self, entry: dict[str, Any], on_progress: OnProgress) -> None:
+        if self.refusal:
+            raise LocalAiError(self.refusal)
         uri: str = entry["uri"]
         if not uri.startswith(("oci://", "quay.io", "ghcr.io", "docker.io")):
             raise LocalAiError(f"could not fetch {uri!r}: not a recognized downloadable URL")
