@@ -145,7 +145,7 @@ WORKER_KEEPS = {
     "LOCALAI_BACKENDS_PATH": "backends",
     "BACKENDS_PATH": "backends",
 }
-"""LocalAI's names without a counterpart: a Corral worker shares files between versions, all below its data directory."""
+"""LocalAI's names without a counterpart: a Corral worker shares files between versions, below its data directory."""
 
 
 def find_ignored(environ: Mapping[str, str], data_dir: Path) -> list[str]:

@@ -159,7 +159,7 @@ class Attempts:
         if answer.stopped:
             await self._replicas.note_stopped(intent.node_id, answer.stopped)
         if answer.success:
-            return  # its report is asked for next
+            return  # its report is requested next
         try:
             await self._reports.ask(intent.node_id)
         except CorralError as error:  # it is asked again, as every LocalAI node is

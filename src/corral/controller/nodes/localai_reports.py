@@ -12,7 +12,7 @@ from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, node_subject
 from corral.core.backends.runnable import GalleryEntry
 from corral.core.errors import NoResponders, Unavailable
 from corral.core.nodes.node import Node
-from corral.core.nodes.observed import ProcessStatus
+from corral.core.nodes.observed import LOCALAI_INSTANCE, ProcessStatus
 from corral.core.replicas.replica import COMING, Replica
 from corral.core.replicas.routing import LOCALAI_GRPC
 from corral.store.nodes.nodes import NodeStore
@@ -20,8 +20,6 @@ from corral.store.serving.replicas import ReplicaStore
 from corral.system import Clock
 
 ASK_WITHIN_S = 10.0
-INSTANCE = "localai"
-"""The instance of a LocalAI worker, which does not report one."""
 
 
 class AskBus(Protocol):
@@ -125,7 +123,7 @@ class LocalAiReporter:
         processes = await self._read_processes(node)
         return NodeReport(
             node=node_id,
-            instance=INSTANCE,
+            instance=LOCALAI_INSTANCE,
             epoch=node.epoch,
             sequence=sequence,
             backends=complete_listing(listed.backends or [], await self._names()),

@@ -8,6 +8,7 @@ import structlog
 
 from corral.bus.messages import NodeReport
 from corral.core.errors import CorralError, Unavailable
+from corral.core.replicas.availability import SETTLED_AFTER_MS
 from corral.core.replicas.routing import RouteReplica
 from corral.frontend.gateway.drivers.localai_grpc import LocalAiGrpc
 from corral.store.stores import Stores
@@ -18,7 +19,6 @@ from corral.system.worker_files import FileServer, WorkerFiles
 log = structlog.get_logger()
 
 REMEMBER_S = 30.0
-ASK_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +89,17 @@ class DriversWiring:
             self._is_gone.set()
 
     async def _ask_about_gone(self) -> None:
+        """Twice, because a report is no evidence about a replica that became ready moments before."""
         await self._is_gone.wait()
         self._is_gone.clear()
         nodes, self._gone = list(self._gone), {}
-        for node_id in nodes:
-            try:
-                await self._ask_report(node_id)
-            except CorralError as error:  # it is asked again, as every LocalAI node is
-                log.info("drivers.not_reported", node=node_id, error=str(error))
-        await asyncio.sleep(ASK_AGAIN_S)  # many requests fail at the same time
+        for pause_s in (0.0, SETTLED_AFTER_MS / 1000 + 0.5):
+            await asyncio.sleep(pause_s)
+            for node_id in nodes:
+                try:
+                    await self._ask_report(node_id)
+                except CorralError as error:  # it is asked again, as every LocalAI node is
+                    log.info("drivers.not_reported", node=node_id, error=str(error))
 
     async def _stop_wrong(self) -> None:
         """Another process has the address of the replica. It gets no more requests, and is stopped if it is ours."""

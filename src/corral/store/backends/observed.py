@@ -15,7 +15,7 @@ from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
 
 SEEN_EVERY_MS = 15_000
-"""An unchanged report only updates the time of the node's last report, at most this often."""
+"""An unchanged report of a Corral worker only updates the time of the node's last report, at most this often."""
 
 _decode_processes = lru_cache(maxsize=4096)(msgspec.json.Decoder(tuple[ObservedProcess, ...]).decode)
 _decode_versions = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -104,7 +104,7 @@ class ObservedStore:
                 digest = fingerprint(observation)
                 if row is None or row["fingerprint"] != digest:
                     changed.append((observation, digest))
-                elif row["now"] - row["seen_at"] >= SEEN_EVERY_MS:
+                elif observation.is_polled or row["now"] - row["seen_at"] >= SEEN_EVERY_MS:
                     seen_again.append(observation)
             await _touch(tx, seen_again)
             await _replace(tx, changed)

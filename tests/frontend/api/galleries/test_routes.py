@@ -36,6 +36,7 @@ GALLERY = b"""
 - {name: cuda-gpu-only, uri: "quay.io/test/gpu:1"}
 - {name: engine-development, uri: "quay.io/test/engine:dev"}
 """
+GO = " (LocalAI worker)"
 MODELS = b"- {name: tiny, description: A tiny model, tags: [chat], size: 94MB, overrides: {backend: engine}}\n"
 
 
@@ -72,20 +73,27 @@ def test_each_capability_has_its_variant_or_the_reason_why_there_is_none(fronten
         "An engine for tests.",
         engine["tags"],
     )
-    variants = {variant["capability"]: variant for variant in engine["variants"]}
+    # The nodes registered without a key, as LocalAI's workers do: they may get other builds than Corral's.
+    variants = {variant["capability"].removesuffix(GO): variant for variant in engine["variants"]}
     assert variants["default"]["variant"] == "cpu-engine"
     assert (variants["default"]["version"], variants["default"]["size_bytes"]) == ("2", 12_000_000)
     assert variants["nvidia"]["variant"] == "cuda-engine"
     assert variants["nvidia-l4t-cuda-12"]["variant"] == "cpu-engine"
     assert "no build for nvidia-l4t-cuda-12" in variants["nvidia-l4t-cuda-12"]["reason"]
     assert {node["node_name"]: node["capability"] for node in answer["nodes"]} == {
-        "plain": "default", "big": "nvidia", "jetson": "nvidia-l4t-cuda-12",
+        "plain": f"default{GO}", "big": f"nvidia{GO}", "jetson": f"nvidia-l4t-cuda-12{GO}",
     }  # fmt: skip
     (gpu_only,) = frontend.admin.call("GET", "/api/backends/available?name=gpu-only").json()["backends"]
-    unfit = next(variant for variant in gpu_only["variants"] if variant["capability"] == "default")
+    unfit = next(variant for variant in gpu_only["variants"] if variant["capability"] == f"default{GO}")
     assert unfit["variant"] is None
     assert unfit["reason"] == "gpu-only has no build for default; it has builds for nvidia"
     assert frontend.admin.call("GET", "/api/backends/available?name=nothing").status == 404
+
+
+def test_a_name_shows_the_build_that_a_localai_worker_would_get_or_why_it_cannot_run_any(frontend: Frontend) -> None:
+    (own,) = frontend.admin.call("GET", "/api/backends/available?name=llama-cpp").json()["backends"]
+    reasons = {variant["capability"]: (variant["variant"], variant["reason"]) for variant in own["variants"]}
+    assert reasons[f"default{GO}"] == (None, "a LocalAI worker cannot start llama-cpp, which needs a Corral manifest")
 
 
 def test_corrals_own_gallery_comes_first(frontend: Frontend) -> None:
