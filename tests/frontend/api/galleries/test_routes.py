@@ -158,6 +158,13 @@ def test_an_unknown_field_is_rejected_and_does_not_mean_every_node(frontend: Fro
     assert frontend.admin.call("GET", "/api/operations").json()["operations"] == []
 
 
+def test_models_are_listed_as_localai_lists_them(frontend: Frontend) -> None:
+    listed = {model["name"]: model for model in frontend.admin.call("GET", "/models/available").json()}
+    tiny = listed["tiny"]
+    assert (tiny["description"], tiny["tags"], tiny["gallery"]) == ("A tiny model", ["chat"], {"name": "ours"})
+    assert tiny["installed"] is False
+
+
 def test_only_administrators_see_them(frontend: Frontend) -> None:
     key = frontend.admin.call("POST", "/api/keys", body={"name": "someone", "scope": "user"}).json()["key"]
     for path in (
@@ -166,6 +173,7 @@ def test_only_administrators_see_them(frontend: Frontend) -> None:
         "/api/backends",
         "/api/backends/available",
         "/api/models/available",
+        "/models/available",
     ):
         assert call("GET", frontend.url + path).status == 401, path
         assert call("GET", frontend.url + path, key=key).status == 403, path
