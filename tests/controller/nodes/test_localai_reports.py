@@ -55,6 +55,11 @@ def meta(name: str) -> ListedBackend:
             {("cpu-piper", ""), ("piper", "cpu-piper")},
             id="a-family-without-its-build",
         ),
+        pytest.param(
+            [build("cpu-tiny"), build("cuda12-tiny", "quay.io/x:cuda")],
+            {("cpu-tiny", ""), ("cuda12-tiny", ""), ("tiny", "cpu-tiny")},
+            id="a-family-with-two-builds",
+        ),
         pytest.param([build("solo", "quay.io/x:solo")], {("solo", "")}, id="a-build-without-a-family"),
         pytest.param([build("unknown")], {("unknown", "")}, id="a-build-that-no-gallery-has"),
         pytest.param([meta("gone")], {("gone", "")}, id="a-family-whose-build-is-not-listed"),

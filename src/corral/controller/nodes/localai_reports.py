@@ -66,13 +66,14 @@ def complete_listing(listed: Sequence[ListedBackend], names: GalleryNames) -> li
     builds = {row.name: row for row in listed if not row.is_meta and not _is_alias_row(row, listed, names)}
     rows = [msgspec.structs.replace(row, alias=names.aliases.get(row.name, "")) for row in builds.values()]
     metas = {row.name.rpartition("@")[2]: row for row in listed if row.is_meta}
+    families: dict[str, ListedBackend] = {}
     for build in builds.values():
         family = names.families.get(build.name) or names.aliases.get(build.name, "")
-        if family and family not in builds:
-            shown = metas.pop(family, build)
-            rows.append(_family_row(family, shown, build.name))
-    rows += [_family_row(name, row, None) for name, row in metas.items() if name not in builds]
-    return rows
+        if family:
+            families.setdefault(family, build)  # of several builds, a LocalAI worker does not tell which it starts
+    shown = {name: _family_row(name, metas.get(name, build), build.name) for name, build in families.items()}
+    shown |= {name: _family_row(name, row, None) for name, row in metas.items() if name not in shown}
+    return [*rows, *(row for name, row in shown.items() if name not in builds)]
 
 
 def _is_alias_row(row: ListedBackend, listed: Sequence[ListedBackend], names: GalleryNames) -> bool:
