@@ -146,7 +146,7 @@ async def register_go(stores: Stores) -> None:
 PIPER = GalleryNames(aliases={"cpu-piper": "piper"})
 
 
-async def add_replica(stores: Stores, slot: int, address: str) -> None:
+async def add_replica(stores: Stores, slot: int, address: str, epoch: int = 1) -> None:
     row = Replica(
         id=f"r{slot}",
         node_id=NODE,
@@ -156,6 +156,7 @@ async def add_replica(stores: Stores, slot: int, address: str) -> None:
         state=ReplicaState.READY,
         address=address,
         process_key=f"m#{slot}",
+        epoch=epoch,
     )
 
     async def body(tx: Tx) -> None:
@@ -193,6 +194,7 @@ async def test_the_processes_of_an_old_localai_worker_are_those_of_our_replicas_
     bus, node = await connect("fe"), await connect("node")
     for slot, address in enumerate(("a:1", "a:2")):
         await add_replica(stores, slot, address)
+    await add_replica(stores, 2, "a:3", epoch=0)  # of an earlier run of the worker: another process has its port
     await node.serve(node_subject(NODE, BACKEND_LIST), listed, concurrency=1)
     told = await make_reporter(stores, bus, gone=["a:2"]).ask(NODE)
     assert told is not None

@@ -509,7 +509,8 @@ async def _stage_on_localai(load: LoadContext, model: StoredModel, node: Node, p
     if stager is None:
         raise LoadJobFailed(f"this frontend cannot send files to {node.name}, which runs a LocalAI worker")
     load.tracker.show(LoadState.STAGING, node)
-    models = [one.config for one in await load.stores.models.read_all()]
+    stored = await load.stores.models.read_all()
+    models = [one.config for one in stored]
     async with publishing_staging(load.tracker, services.bus, services.clock):
         try:
             if services.shared_models:
@@ -517,7 +518,9 @@ async def _stage_on_localai(load: LoadContext, model: StoredModel, node: Node, p
             else:
                 borrowed = borrowed_files(model.config, models)
                 plan = replace(plan, files=(*plan.files, *{file: None for file, _ in borrowed.values()}))
-                await stager.keep_only([file for config in models for file in plan_weights(config).files])
+                revisions = (*models, *(one.newest.config for one in stored))
+                listed = [file for config in revisions for file in plan_weights(config).files]
+                await stager.keep_only([*listed, *plan.files])
                 found = await stager.stage(model.name, node, plan, load.tracker.note_staged)
         except CorralError as error:
             raise LoadJobFailed(f"{node.name} could not get the weights of {model.name}: {error}") from error

@@ -146,7 +146,8 @@ class LocalAiReporter:
         ]
 
     async def _probe(self, node: Node) -> list[ReportedProcess]:
-        rows = [row for row in await self._replicas.read_of_node(node.id) if row.address and row.state not in COMING]
+        here = await self._replicas.read_of_node(node.id)
+        rows = [row for row in here if row.address and row.state not in COMING and row.epoch == node.epoch]
         gone = await asyncio.gather(*(self._refuses(row.address) for row in rows))
         return [_process_of(row) for row, is_gone in zip(rows, gone, strict=True) if not is_gone]
 

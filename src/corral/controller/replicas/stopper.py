@@ -82,12 +82,16 @@ class ReplicaStopper:
             node = await self._nodes.read_one(replica.node_id)
             if node.speaks_corral or node.status not in (NodeStatus.HEALTHY, NodeStatus.DRAINING):
                 return str(error)
-            if await self._refuses(replica.address):
+            if not replica.process_key:
+                return str(error)  # an order without a name would stop everything there
+            if replica.address and await self._refuses(replica.address):
                 return ""
             request = encode(BackendStopRequest(backend=replica.process_key))
             await self._bus.publish(node_subject(replica.node_id, BACKEND_STOP), request)
         except CorralError as problem:
             return str(problem)
+        if not replica.address:
+            return ""  # its load failed before the node told where it listens, so nothing can be checked
         until_s = self._clock.monotonic_s() + ENDED_WITHIN_S
         while not await self._refuses(replica.address):
             if self._clock.monotonic_s() > until_s:
