@@ -92,8 +92,9 @@ def test_each_capability_has_its_variant_or_the_reason_why_there_is_none(fronten
 
 def test_a_name_shows_the_build_that_a_localai_worker_would_get_or_why_it_cannot_run_any(frontend: Frontend) -> None:
     (own,) = frontend.admin.call("GET", "/api/backends/available?name=llama-cpp").json()["backends"]
-    reasons = {variant["capability"]: (variant["variant"], variant["reason"]) for variant in own["variants"]}
-    assert reasons[f"default{GO}"] == (None, "a LocalAI worker cannot start llama-cpp, which needs a Corral manifest")
+    (found,) = [variant for variant in own["variants"] if variant["capability"] == f"default{GO}"]
+    assert found["variant"] is None
+    assert found["reason"].startswith("a LocalAI worker cannot start ")
 
 
 def test_corrals_own_gallery_comes_first(frontend: Frontend) -> None:
