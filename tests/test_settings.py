@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from corral.artifacts.references import DOCKER_HUB
 from corral.cli.main import cli
 from corral.core.errors import InvalidSetting
-from corral.settings.reading import environment_names, find_unknown_variables, load_settings
+from corral.settings.reading import environment_names, find_ignored, find_unknown_variables, load_settings
 from corral.settings.roles import FrontendSettings, RoleSettings, UpSettings, WorkerSettings
 from corral.settings.values import is_loopback_host, redact_url, split_host_port
 from corral.worker.backends.download_settings import artifact_settings
@@ -314,3 +314,11 @@ def test_a_size_may_have_a_unit_and_the_help_shows_its_default_with_one() -> Non
     assert settings.request_limit_bytes == 64 << 20
     shown = " ".join(CliRunner().invoke(cli, ["frontend", "--help"]).output.split())
     assert "for example `64MiB`. Default: 32.0 MiB. [CORRAL_REQUEST_LIMIT]" in shown
+
+
+def test_a_worker_says_which_of_localais_directories_it_does_not_use() -> None:
+    ignored = find_ignored({"LOCALAI_MODELS_PATH": "/m", "BACKENDS_PATH": "/b", "HOME": "/"}, Path("/srv/corral"))
+    assert ignored == [
+        "LOCALAI_MODELS_PATH is not used: a Corral worker keeps weights in /srv/corral",
+        "BACKENDS_PATH is not used: a Corral worker keeps backends in /srv/corral",
+    ]

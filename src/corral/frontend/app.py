@@ -177,7 +177,7 @@ def _backend_routers(components: Components) -> Iterator[APIRouter]:
     yield fleet_listing_routes(components.listing)
     yield policy_routes(stores, components.listing, components.notify)
     yield gallery_routes(offers)
-    yield localai_gallery_routes(offers, stores.operations, components.upgrades)
+    yield localai_gallery_routes(offers, stores.operations, components.upgrades, stores.models)
 
 
 def _model_routers(components: Components) -> Iterator[APIRouter]:

@@ -57,6 +57,9 @@ class Switch:
         if end is not None:
             raise end
 
+    async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
+        raise AssertionError("only LocalAI's workers stop processes unasked")
+
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
         return None
 
@@ -433,6 +436,9 @@ class Hanging:
             await asyncio.sleep(3600)
         finally:
             self.left.set()
+
+    async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
+        raise AssertionError("only LocalAI's workers stop processes unasked")
 
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
         return self._stopped

@@ -153,6 +153,56 @@ async def test_what_a_localai_worker_cannot_start_is_not_sent_to_one() -> None:
     assert isinstance(found[NodeId("ours")], ResolvedBackend)
 
 
+OWN = [
+    {
+        "name": "llama-cpp",
+        "uri": "pypi://xllamacpp==1",
+        "corral": {"manifest": {"protocol": "openai", "start": ["x"]}},
+    }
+]
+THEIRS = [
+    {"name": "llama-cpp", "capabilities": {"default": "cpu-llama-cpp"}},
+    {"name": "cpu-llama-cpp", "uri": "quay.io/x:cpu", "alias": "llama-cpp"},
+]
+
+
+class BothGalleries(Galleries):
+    """Corral's own, and LocalAI's."""
+
+    async def backends(self) -> Catalogue:
+        own = parse_backends(json.dumps(OWN).encode(), gallery="corral", url="corral:backends")
+        theirs = parse_backends(json.dumps(THEIRS).encode(), gallery="localai", url="u")
+        entries = (*own, *theirs)
+        return Catalogue(entries=entries, galleries=())
+
+
+async def test_each_kind_of_worker_gets_the_build_of_a_name_that_it_can_run(stores: Stores) -> None:
+    nodes = [node("go", key_hash=None), node("ours")]
+    resolver = Resolver(BothGalleries(), Registry(), stores.resolved_builds)
+    found = await resolver.resolve("llama-cpp", nodes)
+    builds = {name: one.build.name for name, one in found.items() if isinstance(one, ResolvedBackend)}
+    assert builds == {"go": "cpu-llama-cpp", "ours": "llama-cpp"}
+    assert await resolver.find_names("llama-cpp", nodes) == {
+        "go": {"cpu-llama-cpp", "llama-cpp"},
+        "ours": {"llama-cpp"},
+    }
+    kept = await stores.resolved_builds.read("llama-cpp")
+    assert sorted(kept) == ["default", "localai:default"], "neither gets the other's while a registry is away"
+    named = (await resolver.resolve("corral@llama-cpp", nodes))[NodeId("go")]
+    assert isinstance(named, Unfit)
+    assert named.reason == "a LocalAI worker cannot start llama-cpp, which needs a Corral manifest"
+
+
+async def test_a_source_that_a_localai_worker_does_not_recognise_is_not_sent_to_one() -> None:
+    resolver = Resolver(Galleries(), Registry(), NothingKept())
+    nodes = [node("go", key_hash=None), node("ours")]
+    bare = await resolver.resolve_location("registry.test/x:1", "x", "", nodes)
+    assert isinstance(bare[NodeId("go")], Unfit)
+    assert isinstance(bare[NodeId("ours")], ResolvedBackend)
+    plain = await resolver.resolve_location("oci://registry.test/x:1", "x", "", nodes)
+    assert isinstance(plain[NodeId("go")], ResolvedBackend)
+
+
 async def test_a_name_nobody_has_is_not_found() -> None:
     with pytest.raises(NotFound):
         await Resolver(Galleries(), Registry(), NothingKept()).resolve("nothing", [node("a")])

@@ -1846,6 +1846,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/models/available": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Available Models
+         * @description Lists the models of the galleries.
+         */
+        get: operations["list_available_models_models_available_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/models/available": {
         parameters: {
             query?: never;
@@ -2716,6 +2736,11 @@ export interface components {
             token: string;
             /** Command */
             command: string;
+            /**
+             * Localai Command
+             * @description The command that adds the machine with a LocalAI worker.
+             */
+            localai_command: string;
         };
         /** KeyModels */
         KeyModels: {
@@ -7040,6 +7065,28 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GalleryView"][];
+                };
+            };
+        };
+    };
+    list_available_models_models_available_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
                 };
             };
         };

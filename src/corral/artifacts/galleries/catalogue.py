@@ -1,7 +1,7 @@
 """The catalogue: the entries of all galleries, by name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from corral.artifacts.settings import GallerySettings, gallery_at
 from corral.artifacts.signatures import SignaturePolicy, check_policy
 from corral.core.backends.former_names import current_name
 from corral.core.backends.gallery_addresses import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
+from corral.core.backends.runnable import find_localai_obstacle, pick_runnable
 from corral.core.backends.variants import (
     Chosen,
     Resolution,
@@ -113,6 +114,11 @@ class Catalogue(Read):
                 return found[chosen.name.lower()]
         raise KeyError(chosen.name)
 
+    def for_localai(self) -> "Catalogue":
+        """What a LocalAI worker can run of it."""
+        entries = pick_runnable(self.entries, localai_obstacle)
+        return replace(self, entries=entries)
+
     def builds_of(self, entry: BackendEntry) -> list[BackendEntry]:
         """The builds of a family; of any other entry, itself."""
         if not is_meta(entry):
@@ -133,6 +139,15 @@ class Catalogue(Read):
             if having := {one: found for one, found in self.by_gallery.items() if text.lower() in found}:
                 return text.lower(), having
         return None
+
+
+def localai_obstacle(entry: BackendEntry) -> str:
+    """Why a LocalAI worker cannot run the build; empty if it can."""
+    has_manifest = entry.corral is not None and entry.corral.manifest is not None
+    obstacle = find_localai_obstacle(entry.name, uri=entry.uri, manifest=has_manifest)
+    if not obstacle and entry.gallery == CORRAL_GALLERY:
+        return f"a LocalAI worker cannot read Corral's own gallery, which has {entry.name}"
+    return obstacle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

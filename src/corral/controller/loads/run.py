@@ -33,7 +33,7 @@ from corral.controller.loads.needs import find_deletions, find_need
 from corral.controller.loads.node_rpc import CANCEL_WITHIN_S, LoadJobFailed, NodeLost, NodeRpc
 from corral.controller.loads.ports import LoadServices
 from corral.controller.loads.tracker import STARTING, LoadTracker
-from corral.core.backends.build import BuildRef, ResolvedBackend
+from corral.core.backends.build import BuildRef, ResolvedBackend, plain_name
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_DRAIN_MS, STOP_FIRST_REASON
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import (
@@ -41,7 +41,6 @@ from corral.core.errors import (
     CorralError,
     Fenced,
     InvalidInput,
-    NoResponders,
     NotFound,
     OutcomeUnknown,
     Unavailable,
@@ -83,6 +82,8 @@ WRITE_AGAIN_S = 1.0
 PLACE_TRIES = 16
 STOPPED_WITHIN_S = STOP_FIRST_DRAIN_MS / 1000 + 120.0
 FREED_WITHIN_S, POLL_S = 15.0, 0.25
+LOCALAI_INSTALL_S = 900.0
+"""How long a LocalAI worker may install without a word: before 2026-05-23 it reported no progress."""
 T = TypeVar("T")
 
 
@@ -478,6 +479,8 @@ async def stage_weights(load: LoadContext, model: StoredModel, replica: Replica,
     plan = plan_weights(model.config)
     if not plan.files and not plan.names:
         return {}
+    if not node.speaks_corral:
+        return await _stage_on_localai(load, model, node, plan)
     borrowed: Mapping[str, tuple[ConfigFile, str]] = {}
     if not services.shared_models:
         borrowed = borrowed_files(model.config, [one.config for one in await load.stores.models.read_all()])
@@ -495,6 +498,38 @@ async def stage_weights(load: LoadContext, model: StoredModel, replica: Replica,
             reply = await _send(load, model, replica, node, plan, reply)
     size = tracker.weights_bytes = _size_of(plan, reply)
     names = sorted({*(file.filename for file in plan.files), *reply.found})
+    staged_files = load.stores.staged_files
+    await load.persist(lambda: staged_files.note_staged(node.id, model.name, model.revision, size, names))
+    return by_configured_name(model.config, {name: found.path for name, found in reply.found.items()})
+
+
+async def _stage_on_localai(load: LoadContext, model: StoredModel, node: Node, plan: WeightsPlan) -> Mapping[str, str]:
+    """A LocalAI worker downloads nothing: this frontend downloads the files and sends them."""
+    services, stager = load.services, load.services.localai_stager
+    if stager is None:
+        raise LoadJobFailed(f"this frontend cannot send files to {node.name}, which runs a LocalAI worker")
+    load.tracker.show(LoadState.STAGING, node)
+    stored = await load.stores.models.read_all()
+    models = [one.config for one in stored]
+    async with publishing_staging(load.tracker, services.bus, services.clock):
+        try:
+            if services.shared_models:
+                found = await stager.find(node, plan.names)
+            else:
+                borrowed = borrowed_files(model.config, models)
+                plan = replace(plan, files=(*plan.files, *{file: None for file, _ in borrowed.values()}))
+                revisions = (*models, *(one.newest.config for one in stored))
+                listed = [file for config in revisions for file in plan_weights(config).files]
+                await stager.keep_only([*listed, *plan.files])
+                found = await stager.stage(model.name, node, plan, load.tracker.note_staged)
+        except CorralError as error:
+            raise LoadJobFailed(f"{node.name} could not get the weights of {model.name}: {error}") from error
+        load.tracker.end_transfer()
+    reply = ModelFetchReply(success=True, found=dict(found))
+    if services.shared_models:
+        _check_shared(plan, reply, node)
+    size = load.tracker.weights_bytes = _size_of(plan, reply)
+    names = [] if services.shared_models else [model.name]  # the worker keeps them in a directory of that name
     staged_files = load.stores.staged_files
     await load.persist(lambda: staged_files.note_staged(node.id, model.name, model.revision, size, names))
     return by_configured_name(model.config, {name: found.path for name, found in reply.found.items()})
@@ -521,11 +556,7 @@ async def _fetch(
         op_id=load.job.id,
         generation=replica.generation,
     )
-    try:
-        data = await load.rpc.ask(node, MODEL_FETCH, encode(request))
-    except NoResponders:
-        return ModelFetchReply(success=True)  # a LocalAI worker accepts files, and downloads none
-    reply = decode(data, ModelFetchReply)
+    reply = decode(await load.rpc.ask(node, MODEL_FETCH, encode(request)), ModelFetchReply)
     if not reply.success:
         raise LoadJobFailed(f"{node.name} could not get the weights of {model.name}: {reply.error}")
     return reply
@@ -604,20 +635,22 @@ async def start_replica(
     resolved = await _find_build(load, backend, node)
     build = resolved.build if isinstance(resolved, ResolvedBackend) else None
     engine = plan_engine(model.config, paths)
-    peers = await services.peers.find(build.digest if build is not None else None, besides=node.id)
-    request = InstallRequest(
-        backend=backend,
-        model_id=model.name,
-        replica_index=replica.slot,
-        op_id=load.job.id,
-        corral=_extras(build, engine, peers, files=_files_of(model), generation=replica.generation),
-    )
     load.digest = resolved.digest if isinstance(resolved, ObservedBackend) else resolved.build.digest
+    request = InstallRequest(backend=backend, model_id=model.name, replica_index=replica.slot, op_id=load.job.id)
+    if node.speaks_corral:
+        peers = await services.peers.find(build.digest if build is not None else None, besides=node.id)
+        extras = _extras(build, engine, peers, files=_files_of(model), generation=replica.generation)
+        request = msgspec.structs.replace(request, corral=extras)
+    else:
+        load.tracker.least_window_s = LOCALAI_INSTALL_S
+        galleries = services.builds.galleries_text(backend)
+        request = msgspec.structs.replace(request, backend=plain_name(backend), backend_galleries=galleries)
     reply = decode(await load.rpc.ask(node, BACKEND_INSTALL, encode(request)), InstallReply)
+    load.tracker.least_window_s = 0.0
     if not reply.success:
         await _check_not_deleted(load, backend, node)
         raise LoadJobFailed(f"{node.name} could not start {model.name}: {reply.error}")
-    process = reply.corral or StartedProcess(backend=backend)
+    process = reply.corral or StartedProcess(backend=_installed_name(resolved), digest=load.digest)
     if build is not None:
         await _record_install(load, backend, build, node)
     protocol = process.protocol or LOCALAI_GRPC
@@ -640,6 +673,10 @@ async def start_replica(
         load_ms=int((services.clock.monotonic_s() - began_s) * 1000),
         device=device_class(node),
     )
+
+
+def _installed_name(resolved: ResolvedBackend | ObservedBackend) -> str:
+    return resolved.name if isinstance(resolved, ObservedBackend) else resolved.build.name
 
 
 async def _check_not_deleted(load: LoadContext, backend: str, node: Node) -> None:

@@ -64,15 +64,17 @@ class RecordedBucket:
         )
 
 
-class _Tally:
+class TransferTally:
     """Progress of several files that are sent at the same time."""
 
-    def __init__(self, files: Sequence[LocalFile], legs: int, on_progress: Callable[[FileTransfer], None]) -> None:
+    def __init__(
+        self, files: Sequence[LocalFile], on_progress: Callable[[FileTransfer], None], *, leg: int = 1, legs: int = 1
+    ) -> None:
         self._names = {file.key: file.path.name for file in files}
         self._there = {file.key: 0 for file in files}
         self._ended: set[str] = set()
         self._total_bytes = sum(file.size for file in files)
-        self._legs, self._on_progress = legs, on_progress
+        self._leg, self._legs, self._on_progress = leg, legs, on_progress
         self._tell()
 
     def add(self, file: LocalFile, count: int) -> None:
@@ -94,6 +96,7 @@ class _Tally:
                 files=len(self._there),
                 bytes_done=sum(self._there.values()),
                 bytes_total=self._total_bytes,
+                leg=self._leg,
                 legs=self._legs,
             )
         )
@@ -118,7 +121,7 @@ class FrontendStager:
         if not found:
             return None
         send, legs = await self._sender(model, node)
-        tally = _Tally(found, legs, on_progress)
+        tally = TransferTally(found, on_progress, legs=legs)
         limit = asyncio.Semaphore(FILES_AT_ONCE)
 
         async def bring(file: LocalFile) -> ConfigFile | None:

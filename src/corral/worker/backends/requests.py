@@ -12,7 +12,7 @@ from corral.artifacts.galleries.catalogue import CORRAL_GALLERY
 from corral.artifacts.settings import GallerySettings, Peer
 from corral.artifacts.signatures import read_policy
 from corral.bus.messages import CommandExtras, InstallRequest
-from corral.core.backends.build import BuildRef
+from corral.core.backends.build import BuildRef, plain_name
 from corral.core.errors import InvalidInput
 from corral.worker.ports import Fetch
 
@@ -25,11 +25,6 @@ class _Gallery(msgspec.Struct, frozen=True):
 
 
 _decode_galleries = msgspec.json.Decoder(list[_Gallery] | None).decode
-
-
-def plain_name(backend: str) -> str:
-    """`gallery@name` and `name` denote the same backend."""
-    return backend.rpartition("@")[2]
 
 
 def read_galleries(text: str) -> tuple[GallerySettings, ...] | None:
