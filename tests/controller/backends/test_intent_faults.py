@@ -58,6 +58,9 @@ class ScriptedRollout:
         if end is not None:
             raise end
 
+    async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
+        raise AssertionError("only LocalAI's workers stop processes unasked")
+
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
         return None
 
@@ -429,6 +432,9 @@ class Hanging:
             await asyncio.sleep(3600)
         finally:
             self.left.set()
+
+    async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
+        raise AssertionError("only LocalAI's workers stop processes unasked")
 
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
         return self._stopped

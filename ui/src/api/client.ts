@@ -33,6 +33,7 @@ import type {
   Scheduling,
   SchedulingRequest,
   Session,
+  SlowBuild,
   Started,
   SystemStatus,
   Target,
@@ -90,6 +91,7 @@ export const api = {
   listExhausted: (signal?: AbortSignal) => read<Intent[]>("api/intents?state=dead_lettered", signal),
 
   listFleetBackends: (signal?: AbortSignal) => read<FleetBackend[]>("api/fleet/backends", signal),
+  listSlowBuilds: (signal?: AbortSignal) => read<SlowBuild[]>("api/fleet/slow-builds", signal),
   listAvailable: (everything: boolean, signal?: AbortSignal) =>
     read<Available>(`api/backends/available${everything ? "?everything=true" : ""}`, signal),
   refreshGalleries: () => change("POST", "api/galleries/refresh"),

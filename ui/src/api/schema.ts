@@ -449,6 +449,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/fleet/slow-builds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Slow Builds
+         * @description Lists CPU builds on nodes with an accelerator, with the reason and what corrects it.
+         */
+        get: operations["list_slow_builds_api_fleet_slow_builds_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/nodes/{node_id}/backend-logs": {
         parameters: {
             query?: never;
@@ -1826,6 +1846,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/models/available": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Available Models
+         * @description Lists the models of the galleries.
+         */
+        get: operations["list_available_models_models_available_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/models/available": {
         parameters: {
             query?: never;
@@ -2696,6 +2736,11 @@ export interface components {
             token: string;
             /** Command */
             command: string;
+            /**
+             * Localai Command
+             * @description The command that adds the machine with a LocalAI worker.
+             */
+            localai_command: string;
         };
         /** KeyModels */
         KeyModels: {
@@ -2926,6 +2971,8 @@ export interface components {
             pending?: components["schemas"]["PendingExplanation"] | null;
             /** Unsatisfiable */
             unsatisfiable?: string | null;
+            /** Slow Builds */
+            slow_builds: components["schemas"]["SlowBuild"][];
         };
         /** ModelFileView */
         ModelFileView: {
@@ -3066,6 +3113,8 @@ export interface components {
             replicas: components["schemas"]["ReplicaObject"][];
             /** Decisions */
             decisions: components["schemas"]["NodeDecision"][];
+            /** Slow Builds */
+            slow_builds: components["schemas"]["SlowBuild"][];
         };
         /** NodeHistoryView */
         NodeHistoryView: {
@@ -3803,6 +3852,26 @@ export interface components {
         SignIn: {
             /** Api Key */
             api_key: string;
+        };
+        /**
+         * SlowBuild
+         * @description A CPU build on a node with an accelerator.
+         */
+        SlowBuild: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Backend */
+            backend: string;
+            /** Build */
+            build: string;
+            /** Capability */
+            capability: string;
+            /** Reason */
+            reason: string;
+            /** Remedy */
+            remedy: string;
         };
         /** StatusView */
         StatusView: {
@@ -4716,6 +4785,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_slow_builds_api_fleet_slow_builds_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SlowBuild"][];
                 };
             };
         };
@@ -6973,6 +7062,28 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GalleryView"][];
+                };
+            };
+        };
+    };
+    list_available_models_models_available_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
                 };
             };
         };

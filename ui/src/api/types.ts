@@ -42,6 +42,7 @@ export type NodeMinute = Schemas["MinuteView"];
 export type DriftCause = Schemas["DriftCause"];
 export type Drift = Schemas["DriftView"];
 export type BackendOnNode = Schemas["BackendOnNode"];
+export type SlowBuild = Schemas["SlowBuild"];
 export type FleetBackend = Schemas["FleetBackend"];
 export type NodeBackend = Schemas["NodeBackend"];
 export type Dependents = Schemas["Dependents"];

@@ -6,6 +6,7 @@ import click
 
 from corral.cli.client.api import Api, client_command
 from corral.cli.display.output import clean, print_fields, print_json, print_table, warn_of_galleries
+from corral.cli.display.slow_builds import read_slow_builds, slow_line
 from corral.cli.program_name import command
 from corral.core.sizes import format_bytes
 
@@ -105,10 +106,22 @@ def list_backends(api: Api, name: str | None) -> None:
         available, install = command("backends available"), command("backends install NAME")
         click.echo(f"{what} `{available}` lists backends to install; `{install}` installs one.")
         return
+    slow = {(name, one["node_id"]): one for one in read_slow_builds(api) for name in (one["backend"], one["build"])}
+
+    def note(backend: str, node: dict[str, Any]) -> str:
+        found = slow.get((backend, node["node_id"]))
+        return "; ".join(filter(None, (_drift(node), slow_line(found) if found is not None else "")))
+
     print_table(
         ("BACKEND", "NODE", "VERSION", "DIGEST", "NOTE"),
         [
-            (backend["name"], node["node_name"], node["version"] or "-", _short(node["digest"]), _drift(node))
+            (
+                backend["name"],
+                node["node_name"],
+                node["version"] or "-",
+                _short(node["digest"]),
+                note(backend["name"], node),
+            )
             for backend in fleet
             for node in backend["nodes"]
         ],

@@ -9,6 +9,7 @@ import click
 
 from corral.cli.client.api import Api, client_command
 from corral.cli.display.output import clean, print_json, show_time
+from corral.cli.display.slow_builds import slow_line
 from corral.cli.program_name import command
 from corral.core.errors import InvalidInput, NotFound
 from corral.core.sizes import format_bytes
@@ -113,6 +114,7 @@ def explain_model(api: Api, model: str) -> None:
         click.echo(f"The desired replicas cannot be placed: {clean(answer['unsatisfiable'])}")
     for line in _load_lines(answer["loads"]):
         click.echo(line)
+    _print_slow(answer.get("slow_builds", ()))
     for backoff in answer.get("backoffs", ()):
         click.echo(_backoff_line(backoff))
     for _, alike in groupby(answer["decisions"], key=_model_key):
@@ -235,10 +237,16 @@ def explain_node(api: Api, node_id: str) -> None:
         click.echo("It runs no model, and there were no recent placement decisions.")
     for replica in answer["replicas"]:
         click.echo(f"runs {clean(replica['model_name'])}#{replica['replica_index']}: {replica['corral_state']}")
+    _print_slow(answer.get("slow_builds", ()))
     for (model, verdict, because), decisions in groupby(answer["decisions"], key=_node_key):
         times = [show_time(decision["at"]) for decision in decisions]  # the latest first
         often = f" ({len(times)} times since {times[-1]})" if len(times) > 1 else ""
         click.echo(f"{times[0]}  {model}: {verdict}.{f' {because}' if because else ''}{often}")
+
+
+def _print_slow(found: Iterable[dict[str, Any]]) -> None:
+    for one in found:
+        click.echo(f"Slow: {clean(slow_line(one))}")
 
 
 def _node_key(decision: dict[str, Any]) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from corral.controller.backends.resolve import Resolver, source_of, spec_of
-from corral.core.backends.build import BuildRef, BuildResolution
+from corral.core.backends.build import BuildRef, BuildResolution, plain_name
 from corral.core.backends.intents import BackendSpec, IntentState, Verb
 from corral.core.backends.operations import Admission, NewIntent
 from corral.core.backends.planning import (
@@ -227,7 +227,7 @@ class Fleet:
             found = await self._resolver.resolve_location(request.uri, backend, request.alias, nodes)
         else:
             found = await self._resolver.resolve(request.reference, nodes)
-        galleries = "" if request.uri else self._resolver.galleries_text()
+        galleries = "" if request.uri else self._resolver.galleries_text(request.reference)
         specs_by_build = {
             resolved: spec_of(
                 resolved,
@@ -260,7 +260,7 @@ class Fleet:
             if isinstance(resolved, Unfit):
                 skipped.append(_skip(state.node, resolved.reason))
                 continue
-            galleries = "" if source.uri else self._resolver.galleries_text()
+            galleries = "" if source.uri else self._resolver.galleries_text(source.reference)
             spec = spec_of(resolved, reference=source.reference, uri=source.uri, galleries=galleries)
             intent = _new_intent(state.node, state.key_of(plain_name(reference)), spec)
             missing = state.find(plain_name(reference)) is None
@@ -311,11 +311,6 @@ def _by_source(reference: str, states: Iterable[NodeBackends]) -> Mapping[Backen
             source = BackendSpec(reference=reference if key == plain else key)
         groups.setdefault(source, []).append(state)
     return groups
-
-
-def plain_name(reference: str) -> str:
-    """`gallery@name` and `name` are one backend."""
-    return reference.rpartition("@")[2]
 
 
 def _new_intent(node: Node, backend: str, spec: BackendSpec) -> NewIntent:

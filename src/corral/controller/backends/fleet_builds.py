@@ -31,10 +31,15 @@ class FleetBuilds:
         """By node: name and alias of the build it would get. No registry is asked."""
         return await self._resolver.find_names(reference, nodes)
 
+    def galleries_text(self, reference: str) -> str:
+        """The galleries in which a worker that looks names up itself finds the reference."""
+        return self._resolver.galleries_text(reference)
+
 
 def with_hold(node: Node, resolved: ResolvedBackend, holds: Iterable[VersionHold]) -> ResolvedBackend:
-    """The version that the fleet was rolled back to, if a hold matches the node."""
-    spec = hold_for(node, resolved.build.name, holds)
+    """The version that the fleet was rolled back to, if a hold matches the node. A LocalAI worker installs only what
+    its gallery offers now."""
+    spec = hold_for(node, resolved.build.name, holds) if node.speaks_corral else None
     if spec is None:
         return resolved
     build, held = resolved.build, spec.build

@@ -134,7 +134,7 @@ class Lookups:
                 holds = await self._holds.read_all()
             except CorralError as error:
                 return {node.id: Impossible(str(error)) for node in nodes}
-        galleries = "" if spec.uri else self._resolver.galleries_text()
+        galleries = "" if spec.uri else self._resolver.galleries_text(spec.reference)
         answers: dict[NodeId, LookupAnswer | Impossible] = {}
         for node in nodes:
             build = found[node.id]

@@ -55,6 +55,11 @@ def version_mark(version: str, uri: str) -> str:
     return f"{version} at {uri}" if uri else ""
 
 
+def plain_name(reference: str) -> str:
+    """`gallery@name` and `name` are one backend."""
+    return reference.rpartition("@")[2]
+
+
 def short_digest(digest: str) -> str:
     """The first twelve hexadecimal digits, for people."""
     return digest[:19] if digest.startswith("sha256:") else digest

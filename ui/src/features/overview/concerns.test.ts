@@ -19,6 +19,7 @@ import {
   identityConcerns,
   modelConcerns,
   pendingEdits,
+  slowBuildConcerns,
   upgradableBackends,
 } from "./concerns";
 
@@ -189,6 +190,27 @@ test("lists an edit that could not be loaded, not one that is loading", () => {
       tone: "warn",
       text: "Edit of m could not be loaded; the previous revision still serves",
       detail: "No such file.",
+    },
+  ]);
+});
+
+test("a CPU build on a node with an accelerator is listed with the command that corrects it", () => {
+  const slow = {
+    node_id: "n",
+    node_name: "gpu-1",
+    backend: "llama-cpp",
+    build: "cpu-llama-cpp",
+    capability: "nvidia-cuda-12",
+    reason: "cpu-llama-cpp uses only the processor of gpu-1",
+    remedy: "`corral backends install llama-cpp --node gpu-1`",
+  };
+  expect(slowBuildConcerns([slow])).toEqual([
+    {
+      key: "slow llama-cpp n",
+      node: "gpu-1",
+      text: "llama-cpp does not use the accelerator of gpu-1",
+      detail:
+        "cpu-llama-cpp uses only the processor of gpu-1. To correct it: `corral backends install llama-cpp --node gpu-1`",
     },
   ]);
 });

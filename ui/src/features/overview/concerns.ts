@@ -9,6 +9,7 @@ import type {
   OperationNode,
   Replica,
   Scheduling,
+  SlowBuild,
 } from "@/api/types";
 import { failureCauses } from "@/data/modelState";
 import type { Held } from "@/data/nodes";
@@ -108,6 +109,18 @@ export function upgradableBackends(
   return Object.entries(upgrades).flatMap(([name, { node_drift }]) =>
     node_drift.some(({ rolled_back }) => !rolled_back) ? [name] : [],
   );
+}
+
+/** CPU builds on nodes with an accelerator, with what corrects it. */
+export function slowBuildConcerns(
+  builds: readonly SlowBuild[],
+): { key: string; node: string; text: string; detail: string }[] {
+  return builds.map(({ node_id, node_name, backend, reason, remedy }) => ({
+    key: `slow ${backend} ${node_id}`,
+    node: node_name,
+    text: `${backend} does not use the accelerator of ${node_name}`,
+    detail: `${stopped(reason)} To correct it: ${remedy}`,
+  }));
 }
 
 export interface ModelConcern {
