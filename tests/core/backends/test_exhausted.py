@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.backends.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, policy, spec_with, state
+from core.backends.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, policy, spec_with, state
 from corral.core.backends.drift import Correction, find_stuck, plan_corrections
 from corral.core.backends.exhausted import exhausted_retry
 from corral.core.backends.intents import Intent, IntentState, Verb
@@ -106,7 +106,7 @@ def test_after_a_change_in_a_gallery_the_name_is_looked_up_again() -> None:
     assert (same.resolved, same.failed_before) == (True, True)
     (anew,) = corrections(state(spec=dead()), now_ms=HOUR, changed_ms=1)
     assert not anew.resolved
-    exact = dead(spec=replace(DONE.spec, rolled_back_from=(NEW,)))
+    exact = dead(spec=replace(DONE.spec, pinned=True))
     (kept,) = corrections(state(spec=exact), now_ms=HOUR, changed_ms=1)
     assert kept.resolved, "what a person went back to stays that"
 
@@ -119,7 +119,7 @@ def test_after_a_version_that_took_down_what_served_only_another_one_is_tried() 
     (looked_up,) = after(1, HAS_OLD)
     assert (looked_up.verb, looked_up.resolved, looked_up.only_another_version) == (Verb.UPGRADE, False, True)
     assert after(0, HAS_OLD) == []
-    assert after(1, HAS_OLD, spec=replace(DONE.spec, rolled_back_from=(OLD,))) == [], "a person named this very one"
+    assert after(1, HAS_OLD, spec=replace(DONE.spec, pinned=True)) == [], "a person named this very one"
     (wiped,) = after(1)
     assert (wiped.verb, wiped.only_another_version) == (Verb.INSTALL, False), "nothing serves there any more"
 
@@ -156,7 +156,7 @@ def test_a_cancel_that_has_just_ended_settles_first() -> None:
         pytest.param({"state": IntentState.RUNNING}, Presence.LIVE, False, id="it-is-being-carried-out"),
         pytest.param({"verb": Verb.DELETE}, Presence.LIVE, False, id="a-delete-needs-no-version"),
         pytest.param({"verb": Verb.ROLLBACK}, Presence.LIVE, False, id="a-rollback-is-to-a-version-that-is-there"),
-        pytest.param({"spec": replace(DONE.spec, rolled_back_from=(OLD,))}, Presence.LIVE, False, id="rolled-back-to"),
+        pytest.param({"spec": replace(DONE.spec, pinned=True)}, Presence.LIVE, True, id="pinned"),
         pytest.param({"spec": spec_with(digest="")}, Presence.LIVE, False, id="it-has-no-digest"),
         pytest.param({"spec": spec_with(uris=())}, Presence.LIVE, False, id="only-the-worker-looks-it-up"),
         pytest.param({}, Presence.GONE, False, id="its-node-is-away"),

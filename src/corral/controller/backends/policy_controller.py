@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 import structlog
 
 from corral.controller.backends.create_operation import Fleet
+from corral.controller.backends.fleet_builds import FleetBuilds
 from corral.controller.backends.lookups import Impossible, LookupAnswer, Lookups
 from corral.controller.backends.policy_preview import PolicyPreview
 from corral.controller.backends.resolve import Resolver
@@ -48,6 +49,7 @@ class PolicyReconciler:
         stores: Stores,
         fleet: Fleet,
         resolver: Resolver,
+        builds: FleetBuilds,
         exhausted_retry: ExhaustedRetry,
         clock: Clock,
         ids: Ids,
@@ -60,7 +62,7 @@ class PolicyReconciler:
         self._stores, self._fleet, self._resolver = stores, fleet, resolver
         self._clock, self._ids, self._on_change = clock, ids, on_change
         self._preview = PolicyPreview(resolver, clock)
-        self._lookups = Lookups(resolver, stores.version_holds, clock=clock, on_answer=self._look_at)
+        self._lookups = Lookups(resolver, builds, clock=clock, on_answer=self._look_at)
         self._exhausted_retry = exhausted_retry
         self._edition: int | None = None
         self._galleries_changed_ms = 0
@@ -111,7 +113,8 @@ class PolicyReconciler:
             )
             for (backend, verb), group in _in_order(corrections):
                 await self._correct(backend, verb, group, by_id, policies)
-            self._lookups.check(find_stuck(states), {id_: state.node for id_, state in by_id.items()}, self._renew)
+            nodes_by_id = {id_: state.node for id_, state in by_id.items()}
+            self._lookups.check(find_stuck(states), nodes_by_id, self._renew, self._explain)
             await asyncio.sleep(0)  # a large fleet must not delay requests
 
     async def _find_due_nodes(self, now_s: float) -> tuple[int, list[Node]]:
@@ -168,6 +171,10 @@ class PolicyReconciler:
         self._lookups.ask(
             [(correction, states[correction.node_id].node) for correction in group if found[correction] is None]
         )
+        for correction, answer in found.items():
+            failed = states[correction.node_id].newest.get(backend)
+            if isinstance(answer, Impossible) and failed is not None:
+                await self._explain(failed, answer.reason)
         intents = [
             NewIntent(
                 node_id=correction.node_id,
@@ -228,6 +235,15 @@ class PolicyReconciler:
             return
         if renewed:
             log.info("policy.resolved_again", backend=intent.backend, node=intent.node_id, reason=note)
+            await self._on_change()
+
+    async def _explain(self, intent: Intent, reason: str) -> None:
+        try:
+            noted = await self._stores.admission.explain(intent, reason)
+        except CorralError as error:  # repeated with the next lookup
+            log.warning("policy.not_explained", backend=intent.backend, node=intent.node_id, error=str(error))
+            return
+        if noted:
             await self._on_change()
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
-from corral.core.backends.build import BuildRef, short_digest, version_mark
+from corral.core.backends.build import BuildRef, short_digest
 from corral.core.backoff import Backoff
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend, find_backend
@@ -66,18 +66,13 @@ class BackendSpec:
     force: bool = False
     reason: str = ""
     """Why this build."""
-    rolled_back_from: tuple[str, ...] = ()
-    """Marks of the versions that an administrator rolled back from."""
-
-    @property
-    def mark(self) -> str:
-        """Identifies the version, as `BuildRef.mark` does."""
-        return self.build.mark or version_mark(self.build.version, self.uri)
+    pinned: bool = False
+    """Whether a pin prescribes this version."""
 
     @property
     def is_exact(self) -> bool:
         """Whether a person named this very version, so that no other will do."""
-        return bool(self.rolled_back_from) or "@sha256:" in self.uri
+        return self.pinned or "@sha256:" in self.uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,10 +63,11 @@ class BackendsWiring:
             await announce("operations")
 
         resolver = self.resolver = Resolver(galleries, artifacts, stores.resolved_builds)
-        self.builds = FleetBuilds(resolver, stores.version_holds)
+        self.builds = FleetBuilds(resolver, stores.version_pins, stores.intents)
         self.fleet = Fleet(
             stores=stores,
             resolver=resolver,
+            builds=self.builds,
             ids=ids,
             on_change=changed,
         )
@@ -93,6 +94,7 @@ class BackendsWiring:
             stores=stores,
             fleet=self.fleet,
             resolver=resolver,
+            builds=self.builds,
             exhausted_retry=exhausted_retry(info.settings.backend_retry_exhausted_s),
             clock=clock,
             ids=ids,

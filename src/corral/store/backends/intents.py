@@ -253,7 +253,7 @@ class IntentStore:
 
     async def read_changed(self, since_ms: int) -> tuple[int, set[NodeId], bool]:
         """The store's time; nodes that changed since then in their row, their report or their intents; and whether a
-        policy changed."""
+        policy or a pin changed."""
 
         async def body(tx: Tx) -> tuple[int, set[NodeId], bool]:
             rows = await tx.fetch(
@@ -262,21 +262,26 @@ class IntentStore:
                 " UNION SELECT node_id FROM intents WHERE changed_at >= $1",
                 since_ms,
             )
-            policy = await tx.fetch_one("SELECT max(changed_at) AS at, now_ms() AS now FROM backend_policies")
+            policy = await tx.fetch_one(
+                "SELECT (SELECT max(changed_at) FROM backend_policies) AS policies,"
+                " (SELECT max(changed_at) FROM version_pins) AS pins, now_ms() AS now"
+            )
             assert policy is not None
-            return policy["now"], {NodeId(row["node_id"]) for row in rows}, (policy["at"] or 0) >= since_ms
+            changed = max(policy["policies"] or 0, policy["pins"] or 0) >= since_ms
+            return policy["now"], {NodeId(row["node_id"]) for row in rows}, changed
 
         return await self._database.read(body)
 
     async def read_mark(self) -> tuple[int, ...]:
-        """A value that differs after any change of nodes, reports, intents or policies."""
+        """A value that differs after any change of nodes, reports, intents, policies or pins."""
 
         async def body(tx: Tx) -> tuple[int, ...]:
             row = await tx.fetch_one(
                 "SELECT (SELECT max(changed_at) FROM nodes) AS nodes,"
                 " (SELECT max(changed_at) FROM observed_nodes) AS observed,"
                 " (SELECT max(changed_at) FROM intents) AS intents,"
-                " (SELECT max(changed_at) FROM backend_policies) AS policies"
+                " (SELECT max(changed_at) FROM backend_policies) AS policies,"
+                " (SELECT max(changed_at) FROM version_pins) AS pins"
             )
             assert row is not None
             return tuple(at or 0 for at in row)

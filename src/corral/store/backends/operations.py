@@ -28,7 +28,7 @@ from corral.store.backends.operation_rows import (
     read_requester_rows,
 )
 from corral.store.backends.policies import restore_policy, withdraw_policy
-from corral.store.backends.version_holds import restore_holds, withdraw_holds
+from corral.store.backends.version_pins import restore_pins, withdraw_pins
 from corral.store.engine.database import Database, Tx
 from corral.store.engine.sql import places
 
@@ -247,7 +247,7 @@ class OperationStore:
                 "UPDATE operations SET cancel_requested = true, changed_at = now_ms() WHERE id = $1", operation_id
             )
             await withdraw_policy(tx, operation_id, because=why)
-            await withdraw_holds(tx, operation_id)
+            await withdraw_pins(tx, operation_id)
             detail = _detail(operation, intents)
             await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id, detail=detail)
             await finish_operations(tx, [operation_id])
@@ -288,7 +288,7 @@ class OperationStore:
                 operation_id,
             )
             await restore_policy(tx, operation_id)
-            await restore_holds(tx, operation, intents)
+            await restore_pins(tx, operation, intents)
             detail = _detail(operation, chosen)
             await append_event(tx, actor=actor, action="operation.retried", subject=operation_id, detail=detail)
             return await _read_one(tx, operation_id)
