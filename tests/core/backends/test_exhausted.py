@@ -40,8 +40,8 @@ def corrections(
     [
         pytest.param(state(spec=dead()), MINUTE, 0, [], id="nothing-changed"),
         pytest.param(state(spec=dead()), HOUR, 0, [Verb.INSTALL], id="an-hour-passed"),
-        pytest.param(state(spec=dead(), presence_since=1), MINUTE - 1, 0, [], id="too-soon-after-the-last-try"),
-        pytest.param(state(spec=dead(), presence_since=1), MINUTE, 0, [Verb.INSTALL], id="the-node-rejoined"),
+        pytest.param(state(spec=dead()), 9999, 1, [], id="too-soon-after-the-last-try"),
+        pytest.param(state(spec=dead(), presence_since=1), 3000, 0, [Verb.INSTALL], id="the-node-registered-again"),
         pytest.param(state(spec=dead()), MINUTE, 1, [Verb.INSTALL], id="a-gallery-changed"),
         pytest.param(
             state(spec=dead(), available_disk=GIB, total_disk=100 * GIB), MINUTE, 0, [Verb.INSTALL], id="disk-freed"
@@ -58,8 +58,13 @@ def corrections(
             id="a-delete-too",
         ),
         pytest.param(
-            state(HAS_OLD, spec=dead(Verb.UPGRADE)), 9 * HOUR, 0, [], id="what-serves-is-not-interrupted-every-hour"
+            state(HAS_OLD, spec=dead(Verb.UPGRADE, final=True)),
+            9 * HOUR,
+            0,
+            [],
+            id="what-serves-is-not-interrupted-every-hour",
         ),
+        pytest.param(state(HAS_OLD, spec=dead(Verb.UPGRADE)), HOUR, 0, [Verb.UPGRADE], id="an-upgrade-every-hour"),
         pytest.param(
             state(HAS_OLD, spec=dead(Verb.UPGRADE), presence_since=1),
             HOUR,
@@ -69,14 +74,14 @@ def corrections(
         ),
         pytest.param(
             state(HAS_OLD, spec=dead(Verb.UPGRADE), changed_at=HOUR - 1, conditions=(FULL,)),
-            HOUR,
+            HOUR - 1,
             0,
             [],
             id="a-refused-message-or-a-condition-that-begins-is-no-change-that-may-help",
         ),
         pytest.param(
             state(HAS_OLD, spec=dead(Verb.UPGRADE, conditions_at_end=frozenset({FULL.kind})), conditions=(FULL,)),
-            HOUR,
+            HOUR - 1,
             0,
             [],
             id="a-condition-that-lasts",
@@ -88,7 +93,7 @@ def corrections(
             [Verb.UPGRADE],
             id="a-condition-that-ended",
         ),
-        pytest.param(state(spec=dead(Verb.UPGRADE)), HOUR, 0, [Verb.INSTALL], id="a-wiped-disk-after-a-failed-upgrade"),
+        pytest.param(state(spec=dead(Verb.UPGRADE)), 3000, 0, [Verb.INSTALL], id="a-wiped-disk-after-a-failed-upgrade"),
     ],
 )
 def test_dead_letters(node: NodeBackends, now_ms: int, changed_ms: int, verbs: list[Verb]) -> None:

@@ -4,9 +4,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+import pytest
+
 from corral.core.backends.build import BuildRef
-from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, IntentState, Verb
-from corral.core.backends.operations import Admission
+from corral.core.backends.intents import (
+    DONE_BEFORE_CANCEL,
+    AttemptConfirmed,
+    AttemptRejected,
+    BackendSpec,
+    Intent,
+    IntentState,
+    Verb,
+)
+from corral.core.backends.operations import Admission, OperationState
 from corral.core.backends.version_pins import PinChange
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import Target
@@ -44,6 +54,35 @@ async def test_a_cancel_restores_the_previous_intent_whatever_its_result(stores:
     assert (held.operation_id, held.state) == (first, IntentState.SUCCEEDED)
     [held] = await restored(stores, waiting)
     assert (held.operation_id, held.state) == (second, IntentState.SUPERSEDED)
+
+
+@pytest.mark.parametrize("verb", [Verb.UPGRADE, Verb.DELETE])
+async def test_a_cancel_also_takes_back_what_is_already_done_on_some_nodes(stores: Stores, verb: Verb) -> None:
+    ready, late = await healthy(stores, "ready"), await healthy(stores, "late")
+    first = await done(stores, admission(Verb.INSTALL, ready, late))
+    operation = (await stores.admission.admit(admission(verb, ready, late))).id
+    claims = {one.intent.node_id: one for one in await claim(stores)}
+    await end(stores, claims[ready.id], AttemptConfirmed(NEW))
+    assert (await stores.operations.read_one(operation)).state is OperationState.RUNNING
+    await stores.operations.cancel(operation, actor="me")
+    await end(stores, claims[late.id], AttemptConfirmed(NEW))
+    for node in (ready, late):
+        [held] = await restored(stores, node)
+        assert (held.operation_id, held.verb) == (first, Verb.INSTALL)
+    ended = await stores.operations.read_one(operation)
+    assert (ended.state, {node.error for node in ended.nodes}) == (OperationState.CANCELLED, {DONE_BEFORE_CANCEL})
+    await stores.operations.retry(operation, node_id=None, actor="me")
+    assert await restored(stores, ready) == [], "it is requested again, on every node"
+
+
+async def test_a_cancelled_install_keeps_what_is_already_installed(stores: Stores) -> None:
+    node, other = await healthy(stores, "a"), await healthy(stores, "b")
+    operation = (await stores.admission.admit(admission(Verb.INSTALL, node, other))).id
+    claims = {one.intent.node_id: one for one in await claim(stores)}
+    await end(stores, claims[node.id], AttemptConfirmed(NEW))
+    await stores.operations.cancel(operation, actor="me")
+    [kept] = await stores.intents.read_newest([node.id])
+    assert kept.state is IntentState.SUCCEEDED
 
 
 async def test_a_cancelled_correction_and_a_cancelled_install_bring_nothing_back(stores: Stores) -> None:

@@ -149,7 +149,8 @@ def plan_corrections(
             failed = _failed(desired)
             if failed is not None and _is_decided(failed, drifts[0].cause):
                 continue
-            if failed is not None and not may_retry(
+            wiped = failed is not None and failed.verb.changes_version and drifts[0].cause is DriftCause.MISSING
+            if failed is not None and not wiped and not may_retry(
                 failed,
                 state.node,
                 now_ms=now_ms,
@@ -204,7 +205,7 @@ def _is_same_build(one: BackendSpec, other: BackendSpec) -> bool:
 
 def _changes_version(failed: Intent, cause: DriftCause) -> bool:
     """Whether the retry changes the version of an installed backend; a missing one is installed instead."""
-    return failed.verb in (Verb.UPGRADE, Verb.ROLLBACK) and cause is not DriftCause.MISSING
+    return failed.verb.changes_version and cause is not DriftCause.MISSING
 
 
 def _is_decided(failed: Intent, cause: DriftCause) -> bool:

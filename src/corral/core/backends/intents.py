@@ -31,6 +31,11 @@ class Verb(StrEnum):
         return self is not Verb.DELETE
 
     @property
+    def is_undone_by_cancel(self) -> bool:
+        """Whether a cancel also takes it back on nodes where it is already done."""
+        return self is Verb.DELETE or self.changes_version
+
+    @property
     def changes_version(self) -> bool:
         """Whether it replaces the version of a backend that may be serving."""
         return self in (Verb.UPGRADE, Verb.ROLLBACK)
@@ -100,6 +105,8 @@ class Intent:
     final: bool = False
     """It failed, and only a person may retry it."""
 
+
+DONE_BEFORE_CANCEL = "it was done before the cancel; what was desired before is desired again"
 
 # Outcomes of an attempt
 

@@ -1,13 +1,13 @@
 """Claims and results of intents. A claim is a lease with a token and a fence: results of a former holder are void."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from corral.core.backends.conflicts import names_in
 from corral.core.backends.deletions import DeletedBackends
-from corral.core.backends.intents import BackendSpec, Intent, NextStep, Verb
+from corral.core.backends.intents import DONE_BEFORE_CANCEL, BackendSpec, Intent, IntentState, NextStep, Verb
 from corral.core.backends.operations import status_after
 from corral.core.backends.policies import Ensure, Policy
 from corral.core.nodes.node import NodeId
@@ -176,11 +176,14 @@ class IntentStore:
             await lock_operations(tx, [result.intent.operation_id for result in results])
             ids = in_list(by_id)
             held = await tx.fetch(
-                "SELECT id, claim_token, fence FROM intents"  # noqa: S608
+                "SELECT id, claim_token, fence, cancel_requested, verb, (SELECT cause FROM operations"  # noqa: S608
+                " WHERE operations.id = intents.operation_id) AS cause FROM intents"
                 f" WHERE live AND id IN ({places(len(ids))}) ORDER BY id FOR UPDATE",
                 *ids,
             )
-            valid = [by_id[row["id"]] for row in held if _is_held(row, by_id[row["id"]].intent)]
+            valid = [
+                _unless_taken_back(row, by_id[row["id"]]) for row in held if _is_held(row, by_id[row["id"]].intent)
+            ]
             await _write_results(tx, valid, higher)
             operations = [result.intent.operation_id for result in valid]
             await touch_operations(tx, operations)
@@ -345,6 +348,15 @@ class IntentStore:
 
 def _is_held(row: Row, intent: Intent) -> bool:
     return bool(row["claim_token"] == intent.claim_token and row["fence"] == intent.fence)
+
+
+def _unless_taken_back(row: Row, result: Result) -> Result:
+    """A change that was done although it had been cancelled is no longer desired."""
+    taken_back = row["cancel_requested"] and row["cause"] == "request" and Verb(row["verb"]).is_undone_by_cancel
+    if not taken_back or result.step.state is not IntentState.SUCCEEDED:
+        return result
+    step = replace(result.step, state=IntentState.CANCELLED, error=DONE_BEFORE_CANCEL)
+    return replace(result, step=step)
 
 
 async def _read_installs_since(tx: Tx, intents: Sequence[Intent], policies: Sequence[Policy]) -> list[Intent]:
