@@ -88,7 +88,7 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     assert shell.run("backends", "upgrades") == "All backends are up to date.\n"
     policies = shell.json("backends", "policies")
     assert [(policy["backend"], policy["ensure"]) for policy in policies] == [("echo", "present")]
-    assert re.search(r"present  +all ", shell.run("backends", "policies"))
+    assert re.search(r"present  +follow  +all ", shell.run("backends", "policies"))
     shell.run("backends", "delete", "echo", "--node", "two", "--yes")
     assert re.search(r" all +two \(deleted \d+s ago\)  correct", shell.run("backends", "policies"))
     shell.run("backends", "install", "echo", "--node", "two")
@@ -102,14 +102,20 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     assert "rollback echo: done (1 node)" in shell.run("backends", "rollback", "echo", "--node", "two")
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": second, "two": first}
-    assert "not upgraded on two, where it was rolled back" in shell.run("backends", "upgrades")
+    listed = shell.run("backends", "upgrades")
+    assert re.search(
+        r"echo on two: pinned to 1\.0 since .* by key admin \(rolled back from 2\.0\); 2\.0 available", listed
+    )
     held = shell.run("backends", "upgrade", "--all")
-    assert "No upgrades, except versions that were rolled back." in held
-    assert "`corral backends upgrade echo` installs the newest version" in held
+    assert "No upgrades, except for pinned backends." in held
+    assert "echo on two: pinned to 1.0 since" in held
+    told = shell.run("backends", "upgrade", "echo", "--node", "two", code=1)
+    assert "`corral backends follow echo` lets it follow the galleries again" in told
     third = fleet.offer_image("echo", localai_files("3"), version="3.0")
-    listed = shell.run("backends", "upgrades", "--check")
-    assert "3.0" in listed
-    assert "where it was rolled back" not in listed, "this is not the one it was rolled back from"
+    assert re.search(
+        r"echo +1\.0 +3\.0 +one, two \(pinned\)|echo +2\.0 +3\.0 +one, two \(pinned\)",
+        shell.run("backends", "upgrades", "--check"),
+    )
     shell.run("backends", "policies", "--drift", "echo", "freeze")
     told = shell.run("backends", "upgrade", "--all")
     assert "echo: not upgraded: echo is frozen by a policy; `corral backends policies --drift" in told
@@ -120,15 +126,19 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": third, "two": first}
     assert shell.json("backends", "upgrade", "--all", "--selector", "node.name=one") == [], "that has it already"
+    assert re.search(r"echo +1\.0 +two +.* key admin +rolled back from 2\.0", shell.run("backends", "pins"))
+    why = shell.run("why", "backend", "echo", "--node", "two")
+    assert re.search(r"upgrade: held back: pinned to 1\.0 since .*; 3\.0 available", why)
+    shell.run("backends", "follow", "echo", "--node", "two")
     shell.run("backends", "upgrade", "--all")
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": third, "two": third}
-    shell.run("backends", "rollback", "echo", "--node", "two")
-    (two,) = shell.json("backends", "upgrades")["echo"]["node_drift"]
-    assert (two["node_name"], two["rolled_back"]) == ("two", True)
-    shell.run("backends", "upgrade", "echo")
-    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
-    assert nodes == {"one": third, "two": third}, "who names it means it"
+    assert "pin echo: done (2 nodes)" in shell.run("backends", "pin", "echo", "v1.0", "--reason", "3.0 leaks")
+    assert "3.0 leaks" in shell.run("why", "echo")
+    shell.run("backends", "pin", "echo", third.removeprefix("sha256:")[:12])
+    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo@3.0")[0]["nodes"]}
+    assert nodes == {"one": third, "two": third}, "whatever was printed is accepted"
+    assert "there is no version '9'" in shell.run("backends", "pin", "echo", "9", code=1)
     assert "delete echo: done (2 nodes)" in shell.run("backends", "delete", "echo", "--yes")
     assert "no node has" in shell.run("backends", "list").lower()
     choice = shell.run("ops", "show", "echo", code=1).splitlines()

@@ -192,12 +192,12 @@ V1 = BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", version="1.0"
 @pytest.mark.parametrize(
     ("node", "spec", "verbs"),
     [
-        pytest.param(state(HAS_NEW, FAMILY, spec=DONE), pinned_spec(OLD), [None], id="another-version"),
+        pytest.param(state(HAS_NEW, FAMILY, spec=DONE), pinned_spec(OLD), [Verb.UPGRADE], id="another-version"),
         pytest.param(state(HAS_OLD, FAMILY, spec=DONE), pinned_spec(OLD), [], id="it-has-it"),
         pytest.param(
             state(HAS_OLD, FAMILY, spec=replace(DONE, verb=Verb.UPGRADE, state=IntentState.RUNNING)),
             pinned_spec(OLD),
-            [None],
+            [Verb.UPGRADE],
             id="it-has-it-and-is-being-upgraded",
         ),
         pytest.param(state(HAS_OLD, FAMILY, spec=DONE), pinned_spec(OLD, "cuda-echo"), [], id="of-another-build"),
@@ -206,10 +206,10 @@ V1 = BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", version="1.0"
             state(spec=replace(DONE, state=IntentState.PENDING)), pinned_spec(OLD), [Verb.INSTALL], id="not-there-yet"
         ),
         pytest.param(state(replace(HAS_NEW, version="v1.0"), FAMILY, spec=DONE), V1, [], id="the-same-number"),
-        pytest.param(state(replace(HAS_NEW, version="2"), FAMILY, spec=DONE), V1, [None], id="another-number"),
+        pytest.param(state(replace(HAS_NEW, version="2"), FAMILY, spec=DONE), V1, [Verb.UPGRADE], id="another-number"),
     ],
 )
-def test_plan_pinned(node: NodeBackends, spec: BackendSpec, verbs: list[Verb | None]) -> None:
+def test_plan_pinned(node: NodeBackends, spec: BackendSpec, verbs: list[Verb]) -> None:
     intents, skipped = plan_pinned([node], "echo", [spec])
     assert ([intent.verb for intent in intents], skipped) == (verbs, [])
     assert all(intent.spec == spec and intent.backend == "echo" for intent in intents)

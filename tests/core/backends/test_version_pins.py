@@ -102,7 +102,9 @@ DEAD = replace(DONE, state=IntentState.DEAD_LETTERED, verb=Verb.UPGRADE, finishe
         pytest.param([HAS_NEW], DONE, [pin(OLD, 1)], DriftCause.WRONG_VERSION, id="its-labels-changed-after-the-pin"),
         pytest.param([HAS_OLD], DONE, [pin(OLD, 1)], None, id="an-older-intent-does-not-override-a-pin"),
         pytest.param([], DONE, [pin(OLD, 1)], DriftCause.MISSING, id="wiped"),
-        pytest.param([replace(HAS_NEW, alias="echo")], None, [pin(OLD, 1)], DriftCause.WRONG_VERSION, id="by-policy-alone"),
+        pytest.param(
+            [replace(HAS_NEW, alias="echo")], None, [pin(OLD, 1)], DriftCause.WRONG_VERSION, id="by-policy-alone"
+        ),
         pytest.param([HAS_1], DONE, [pin("", 1, version="2")], None, id="a-version-nobody-has-looked-up"),
         pytest.param([HAS_OLD], DEAD, [pin(OLD, 1)], None, id="a-failed-upgrade-that-is-no-longer-desired"),
         pytest.param([HAS_NEW], DEAD, [pin(OLD, 1)], DriftCause.WRONG_VERSION, id="what-failed-was-another-version"),

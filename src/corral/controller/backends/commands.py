@@ -16,6 +16,7 @@ from corral.bus.messages import (
 )
 from corral.bus.subjects import BACKEND_DELETE, BACKEND_INSTALL, BACKEND_ROLLBACK, BACKEND_UPGRADE
 from corral.core.backends.intents import Intent, Verb
+from corral.core.errors import InvalidInput
 
 ROLLING = "rolling"
 
@@ -46,6 +47,8 @@ def build_command(intent: Intent, peers: Sequence[BlobPeer] = ()) -> tuple[str, 
                 op_id=intent.operation_id,
             )
             return BACKEND_ROLLBACK, encode(request)
+        case Verb.PIN | Verb.FOLLOW:
+            raise InvalidInput(f"{intent.verb} is a verb of operations; intents upgrade or install")
 
 
 def build_fallback(intent: Intent) -> tuple[str, bytes] | None:

@@ -97,11 +97,11 @@ class Fleet:
 
     async def pin(self, request: RequestedPin, *, actor: str, key: str | None = None) -> Admitted:
         """To a version, also on nodes that join later. Nodes with another version change to it."""
-        return await self._admit(Verb.UPGRADE, request, self._plan_pin, actor=actor, key=key)
+        return await self._admit(Verb.PIN, request, self._plan_pin, actor=actor, key=key)
 
     async def follow(self, request: RequestedFollow, *, actor: str, key: str | None = None) -> Admitted:
         """Ends pins: later installs and upgrades get the newest version again. Changes nothing on the nodes."""
-        return await self._admit(Verb.UPGRADE, request, self._plan_follow, actor=actor, key=key)
+        return await self._admit(Verb.FOLLOW, request, self._plan_follow, actor=actor, key=key)
 
     async def _admit(
         self, verb: Verb, request: W, plan: Callable[[W], Awaitable[_Plan]], *, actor: str, key: str | None

@@ -63,7 +63,7 @@ class PolicyReconciler:
         self._clock, self._ids, self._on_change = clock, ids, on_change
         self._preview = PolicyPreview(resolver, clock)
         self._lookups = Lookups(resolver, builds, clock=clock, on_answer=self._look_at)
-        self._exhausted_retry = exhausted_retry
+        self.exhausted_retry = exhausted_retry
         self._edition: int | None = None
         self._galleries_changed_ms = 0
         self._since_ms = 0
@@ -108,7 +108,7 @@ class PolicyReconciler:
                 policies,
                 now_ms=now_ms,
                 settle_ms=SETTLE_MS,
-                exhausted_retry=self._exhausted_retry,
+                exhausted_retry=self.exhausted_retry,
                 galleries_changed_ms=self._galleries_changed_ms,
             )
             for (backend, verb), group in _in_order(corrections):
@@ -150,7 +150,7 @@ class PolicyReconciler:
         self.loop.notify()
 
     def _note_due(self, states: Iterable[NodeBackends], now_ms: int, now_s: float) -> None:
-        waits = (self._exhausted_retry.on_change_after_ms, self._exhausted_retry.again_after_ms)
+        waits = (self.exhausted_retry.on_change_after_ms, self.exhausted_retry.again_after_ms)
         for state in states:
             ends = [one.finished_at or 0 for one in state.newest.values() if one.state is IntentState.DEAD_LETTERED]
             due_ms = [end + wait_ms for end in ends for wait_ms in waits if end + wait_ms > now_ms]

@@ -150,13 +150,17 @@ def plan_corrections(
             if failed is not None and _is_decided(failed, drifts[0].cause):
                 continue
             wiped = failed is not None and failed.verb.changes_version and drifts[0].cause is DriftCause.MISSING
-            if failed is not None and not wiped and not may_retry(
-                failed,
-                state.node,
-                now_ms=now_ms,
-                retry=exhausted_retry,
-                galleries_changed_ms=galleries_changed_ms,
-                changes_version=_changes_version(failed, drifts[0].cause),
+            if (
+                failed is not None
+                and not wiped
+                and not may_retry(
+                    failed,
+                    state.node,
+                    now_ms=now_ms,
+                    retry=exhausted_retry,
+                    galleries_changed_ms=galleries_changed_ms,
+                    changes_version=_changes_version(failed, drifts[0].cause),
+                )
             ):
                 continue
             corrections.append(_correct(state, backend, desired, drifts[0].cause, failed, galleries_changed_ms))

@@ -24,6 +24,10 @@ class Verb(StrEnum):
     UPGRADE = "upgrade"
     ROLLBACK = "rollback"
     DELETE = "delete"
+    PIN = "pin"
+    """Only of an operation: its intents upgrade or install."""
+    FOLLOW = "follow"
+    """Only of an operation, which has no intents."""
 
     @property
     def ensures_presence(self) -> bool:
@@ -38,7 +42,7 @@ class Verb(StrEnum):
     @property
     def changes_version(self) -> bool:
         """Whether it replaces the version of a backend that may be serving."""
-        return self in (Verb.UPGRADE, Verb.ROLLBACK)
+        return self in (Verb.UPGRADE, Verb.ROLLBACK, Verb.PIN)
 
 
 class IntentState(StrEnum):

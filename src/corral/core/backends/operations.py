@@ -36,6 +36,7 @@ _RUNNING: Mapping[str, str] = {
     Verb.UPGRADE: "being upgraded",
     Verb.ROLLBACK: "being rolled back",
     Verb.DELETE: "being deleted",
+    Verb.PIN: "being pinned",
 }
 
 

@@ -206,7 +206,7 @@ def plan_pinned(
             reason = "a LocalAI worker installs only the version that its gallery offers"
             skipped.append(Skipped(node_id=node.id, node_name=node.name, reason=reason))
             continue
-        verb = Verb.INSTALL if found is None else None
+        verb = Verb.INSTALL if found is None else Verb.UPGRADE
         intents.append(NewIntent(node_id=node.id, node_name=node.name, backend=key, spec=spec, verb=verb))
     return intents, skipped
 

@@ -52,7 +52,7 @@ Offers = Mapping[tuple[str, NodeId], BuildRef | Unknown]
 def find_upgrades(states: Iterable[NodeBackends], offers: Offers) -> dict[str, Upgrade]:
     outdated: dict[str, list[OutdatedNode]] = {}
     for state, backend, offered in _pairs(states, offers):
-        one = _compare(state, backend, offered)
+        one = compare_offer(state, backend, offered)
         if isinstance(one, OutdatedNode):
             outdated.setdefault(backend, []).append(one)
     return {backend: Upgrade(backend=backend, nodes=tuple(nodes)) for backend, nodes in sorted(outdated.items())}
@@ -62,7 +62,7 @@ def find_unchecked(states: Iterable[NodeBackends], offers: Offers) -> dict[str, 
     """By backend: nodes for which it is unknown whether a newer version exists, and why."""
     found: dict[str, list[Unchecked]] = {}
     for state, backend, offered in _pairs(states, offers):
-        one = _compare(state, backend, offered)
+        one = compare_offer(state, backend, offered)
         if isinstance(one, Unknown):
             unchecked = Unchecked(node_id=state.node.id, node_name=state.node.name, reason=one.reason)
             found.setdefault(backend, []).append(unchecked)
@@ -76,7 +76,7 @@ def _pairs(states: Iterable[NodeBackends], offers: Offers) -> Iterator[tuple[Nod
             yield by_id[node_id], backend, offered
 
 
-def _compare(state: NodeBackends, backend: str, offered: BuildRef | Unknown) -> OutdatedNode | Unknown | None:
+def compare_offer(state: NodeBackends, backend: str, offered: BuildRef | Unknown) -> OutdatedNode | Unknown | None:
     """None if the node has the offered build."""
     found = state.find(backend)
     if found is None or isinstance(offered, Unknown):

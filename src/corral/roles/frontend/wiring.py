@@ -236,6 +236,7 @@ class FrontendRole:
             progress=self._backends.progress,
             listing=self._listing,
             open_operations=self._open_operations,
+            desired=self._backends.desired,
             upgrades=self._backends.upgrades,
             loads=self._replication.desk,
             in_flight=self._inflight,
