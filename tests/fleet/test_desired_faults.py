@@ -100,7 +100,7 @@ def test_a_fleet_rollback_holds_for_machines_that_wait_join_or_are_wiped(fleet: 
         f"(rolled back from {short_digest(second)}); {short_digest(second)} available"
     )
     refused = fleet.post("/api/backends/upgrade/echo")
-    assert (refused.status, "corral backends follow echo" in refused.text) == (409, True)
+    assert (refused.status, "corral backends follow echo" in refused.message) == (409, True)
     fleet.wait_for_operation(fleet.begin("/api/backends/upgrade/echo", {"unpin": True}))
     fleet.start_worker("last")
     wanted = dict.fromkeys(["one", "late", "newcomer", "last"], second)

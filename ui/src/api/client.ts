@@ -94,12 +94,16 @@ export const api = {
     ask<Started>("POST", "api/backends/install-external", backend),
   installBackend: (element: string, target: Target & { force?: boolean; on_drift?: string }) =>
     ask<Started>("POST", pathOf("api", "backends", "install", element), target),
-  upgradeBackend: (element: string, target: Target) =>
+  upgradeBackend: (element: string, target: Target & { unpin?: boolean }) =>
     ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),
   upgradeAll: () =>
     ask<{ jobs: Record<string, string>; refused: Record<string, string> }>("POST", "api/backends/upgrades/apply"),
-  rollbackBackend: (element: string, target: Target & { to?: string }) =>
+  rollbackBackend: (element: string, target: Target & { to?: string; reason: string }) =>
     ask<Started>("POST", pathOf("api", "backends", element, "rollback"), target),
+  pinBackend: (element: string, target: Target & { version: string; reason: string }) =>
+    ask<Started>("POST", pathOf("api", "backends", element, "pin"), target),
+  followBackend: (element: string, target: Target & { reason: string }) =>
+    ask<Started>("POST", pathOf("api", "backends", element, "follow"), target),
   readBackendUses: (element: string, target: Target) =>
     read<{ models: BackendUse[] }>(`${pathOf("api", "backends", element, "dependents")}${targetQuery(target)}`),
   deleteBackend: (element: string, target: Target) =>

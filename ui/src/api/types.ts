@@ -75,7 +75,8 @@ export interface FleetPlace {
   drift: Drift[];
   /** Digests on the node's disk, newest first. */
   versions: string[];
-  rolled_back: boolean;
+  /** To which version it is pinned, since when, by whom and why; empty when it follows the galleries. */
+  pinned: string;
   /** Why the check for upgrades is impossible; empty when it is possible. */
   unchecked: string;
 }
@@ -101,7 +102,7 @@ export interface Upgrade {
     version: string;
     available_version: string;
     cause: string;
-    rolled_back: boolean;
+    pinned: string;
   }[];
 }
 

@@ -7,13 +7,14 @@ import { InlineError } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Choice } from "@/components/Choice";
 import { Dialog, DialogActions } from "@/components/Dialog";
+import { TextField } from "@/components/TextField";
 import { useAnnounce } from "@/components/Toasts";
 import type { SeenNode } from "@/data/nodes";
 import { deletionWords } from "./deletion";
 import { galleryQueries, useBackendMutation } from "./queries";
 import { readTarget, TargetPicker, type TargetDraft } from "./TargetPicker";
 
-export type Verb = "install" | "upgrade" | "rollback" | "delete";
+export type Verb = "install" | "upgrade" | "rollback" | "delete" | "pin" | "follow";
 
 export interface OperationRequest {
   verb: Verb;
@@ -21,7 +22,7 @@ export interface OperationRequest {
   element: string;
   name: string;
   target: TargetDraft;
-  /** Rollback only: the digest to return to. */
+  /** Rollback: the digest to return to. Pin: the version to begin with. */
   to?: string;
 }
 
@@ -55,7 +56,21 @@ const WORDS: Record<
     action: "Roll back",
     done: (name) => `Started rollback of ${name}.`,
     all: "All nodes with this backend",
-    text: "Nodes return to the previous version, which is still on disk; nothing is downloaded. Nodes without a previous version report an error.",
+    text: "Nodes return to the previous version, which is still on disk; nothing is downloaded. That version stays pinned, also for nodes that join later. Nodes without a previous version report an error.",
+  },
+  pin: {
+    title: (name) => `Pin ${name}`,
+    action: "Pin",
+    done: (name) => `Started pinning ${name}.`,
+    all: "All nodes",
+    text: "Nodes with another version change to this one. Nodes that join, return or lose their disk get it too. Upgrades skip pinned nodes until they follow the galleries again.",
+  },
+  follow: {
+    title: (name) => `Follow the galleries with ${name}`,
+    action: "Follow",
+    done: (name) => `${name} follows the galleries again.`,
+    all: "All nodes",
+    text: "This ends the pins of these nodes. Installed versions stay until an upgrade; nodes that join later get the newest version.",
   },
   delete: {
     title: (name) => `Delete ${name}`,
@@ -66,14 +81,28 @@ const WORDS: Record<
   },
 };
 
-function send({ verb, element, to }: OperationRequest, target: Target, onDrift: string): Promise<unknown> {
+interface Details {
+  onDrift: string;
+  version: string;
+  reason: string;
+}
+
+function send(
+  { verb, element, to }: OperationRequest,
+  target: Target,
+  { onDrift, version, reason }: Details,
+): Promise<unknown> {
   switch (verb) {
     case "install":
       return api.installBackend(element, { ...target, ...(target.nodes === undefined ? { on_drift: onDrift } : {}) });
     case "upgrade":
       return api.upgradeBackend(element, target);
     case "rollback":
-      return api.rollbackBackend(element, { ...target, ...(to === undefined ? {} : { to }) });
+      return api.rollbackBackend(element, { ...target, reason, ...(to === undefined ? {} : { to }) });
+    case "pin":
+      return api.pinBackend(element, { ...target, version, reason });
+    case "follow":
+      return api.followBackend(element, { ...target, reason });
     case "delete":
       return api.deleteBackend(element, target);
   }
@@ -112,13 +141,19 @@ function RequestForm({
   const [draft, setDraft] = useState(request.target);
   const [onDrift, setOnDrift] = useState("correct");
   const [problem, setProblem] = useState<string | null>(null);
-  const start = useBackendMutation((target: Target) => send(request, target, onDrift));
+  const [version, setVersion] = useState(request.to ?? "");
+  const [reason, setReason] = useState("");
+  const start = useBackendMutation((target: Target) => send(request, target, { onDrift, version, reason }));
   const words = WORDS[request.verb];
 
   function submit() {
     const target = readTarget(draft);
     if (typeof target === "string") {
       setProblem(target);
+      return;
+    }
+    if (request.verb === "pin" && version.trim() === "") {
+      setProblem("Enter a version, or the beginning of a digest.");
       return;
     }
     setProblem(null);
@@ -150,6 +185,18 @@ function RequestForm({
             { value: "freeze", word: "Freeze version" },
           ]}
         />
+      ) : null}
+      {request.verb === "pin" ? (
+        <TextField
+          label="Version"
+          required
+          hint="A version number, or the beginning of a digest."
+          value={version}
+          onChange={({ target }) => setVersion(target.value)}
+        />
+      ) : null}
+      {request.verb === "pin" || request.verb === "rollback" || request.verb === "follow" ? (
+        <TextField label="Reason" hint="Optional. Shown wherever the pin is shown." value={reason} onChange={({ target }) => setReason(target.value)} />
       ) : null}
       {request.verb === "delete" ? (
         <Consequence request={request} target={readTarget(draft)} isEverywhere={draft.kind === "all"} />

@@ -33,6 +33,8 @@ const VERBS: Record<string, string> = {
   upgrade: "Upgrade",
   rollback: "Roll back",
   delete: "Delete",
+  pin: "Pin",
+  follow: "Follow the galleries with",
 };
 
 export function verbWord(verb: string): string {
