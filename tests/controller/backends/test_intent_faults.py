@@ -520,7 +520,7 @@ async def test_a_switch_that_cannot_be_made_fails_with_its_cause_and_rolls_nothi
 
 
 @pytest.mark.parametrize("verb", [Verb.DELETE, Verb.ROLLBACK])
-async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_done(
+async def test_a_cancelled_delete_or_rollback_that_the_worker_finishes_anyway_is_taken_back(
     stores: Stores, connect: Connect, verb: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past its time-out, and of a kind that is not stopped half-way."""
