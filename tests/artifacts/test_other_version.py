@@ -22,6 +22,14 @@ DIGEST = "sha256:" + "a" * 64
         pytest.param("pypi://a==1,b==2", "", "3", ["pypi://a==3,b==2"], id="only-the-first-package"),
         pytest.param("r.test/echo:1.3-cuda", "1.3", "1.2", ["r.test/echo:1.2-cuda"], id="a-tag-with-the-version"),
         pytest.param(
+            "r.test/echo:1.3-cuda",
+            "1.3",
+            "v1.2",
+            ["r.test/echo:1.2-cuda", "r.test/echo:v1.2-cuda"],
+            id="a-tag-in-another-spelling",
+        ),
+        pytest.param("r.test/echo:v1.3", "v1.3", "1.2", ["r.test/echo:v1.2", "r.test/echo:1.2"], id="a-tag-with-v"),
+        pytest.param(
             "quay.io/a/b:latest-gpu-cuda12",
             "",
             "v3.5.0",

@@ -129,8 +129,8 @@ def test_a_digest_the_registry_has_no_more_is_looked_up_again_and_an_explicit_on
     assert "is no longer at its source" in told
     failed = fleet.wait_for_operation(explicit, "failed", within_s=60)
     assert gone in failed["error"]
-    [node] = failed["nodes"]
-    assert "no version number is known to look it up again" in node["error"]
+    told_why = "no version number is known to look it up again"
+    wait_until(lambda: told_why in fleet.operation(explicit)["nodes"][0]["error"], what="the reason is shown")
 
 
 @pytest.mark.postgres

@@ -14,7 +14,7 @@ from corral.controller.backends.attempts import AttemptLimits
 from corral.controller.backends.intent_controller import IntentReconciler
 from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed
 from corral.core.backends.build import BuildRef
-from corral.core.backends.intents import BackendSpec, RetryLimits, Verb
+from corral.core.backends.intents import DONE_BEFORE_CANCEL, BackendSpec, RetryLimits, Verb
 from corral.core.backends.operations import Operation
 from corral.core.backends.rollout import ReplicaChange
 from corral.core.errors import InvalidInput, Unavailable
@@ -561,6 +561,7 @@ async def test_a_cancelled_delete_or_rollback_that_the_worker_finishes_anyway_is
         assert (await stores.operations.read_one(job)).finished_at is None, "it is not over"
         go.set()
         ended = await finished(stores, job)
-    assert (ended.state.value, only(ended).status.value) == ("completed", "success")
+    assert (ended.state.value, only(ended).status.value) == ("cancelled", "cancelled")
+    assert only(ended).error == DONE_BEFORE_CANCEL
     asked = next(request for kind, request in worker.asked if kind != "corral.cancel")
     assert job in (asked.get("op_id"), asked.get("corral", {}).get("op_id")), "the worker knows whose it is"

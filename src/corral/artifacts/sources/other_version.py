@@ -15,8 +15,14 @@ def version_locations(uri: str, offered: str, version: str) -> list[str]:
     if uri.startswith("pypi://"):
         return [_pypi(uri, version)]
     if uri.startswith(("http://", "https://", "s3://", "file://")):
-        return [uri.replace(offered, version)] if offered and offered in uri else []
+        return _replaced(uri, offered, version) if offered and offered in uri else []
     return _image(uri, offered, version)
+
+
+def _replaced(text: str, offered: str, version: str) -> list[str]:
+    """With the version as it was given, and in the spelling of the offered one: `v1.2` or `1.2`."""
+    same = text.replace(offered.removeprefix("v"), version.removeprefix("v"))
+    return list(dict.fromkeys([same, text.replace(offered, version)]))
 
 
 def _pypi(uri: str, version: str) -> str:
@@ -34,7 +40,7 @@ def _image(uri: str, offered: str, version: str) -> list[str]:
     number = version.removeprefix("v")
     tags: list[str] = []
     if offered and offered in tag:
-        tags = [tag.replace(offered, version)]
+        tags = _replaced(tag, offered, version)
     elif _MOVING_TAG.search(tag):
         tags = [_MOVING_TAG.sub(one, tag, count=1) for one in (version, number, f"v{number}")]
     elif _VERSION_TAG.match(tag):

@@ -148,7 +148,8 @@ class FleetBuilds:
             why = f" ({'; '.join(sorted(problems.values()))})" if problems else ""
             raise NotFound(f"there is no version {given!r} of {backend}{why}; known versions: {versions}")
         pinned = {build: self._complete(spec, offered[build]) for build, spec in specs.items()}
-        return FoundVersion(version=given if numbered else "", specs=pinned, problems=problems if numbered else {})
+        spelled = next((spec.build.version for spec in numbered.values() if spec.build.version), given)
+        return FoundVersion(version=spelled if numbered else "", specs=pinned, problems=problems if numbered else {})
 
     async def read_known(self, backend: str, states: Sequence[NodeBackends]) -> list[BackendSpec]:
         """The versions that nodes have had or have, as specs; those that are only on a disk without their source."""

@@ -87,9 +87,13 @@ class Lookups:
         for intent in stuck:
             question = (intent.backend, intent.spec, True)
             key = (question, intent.node_id)
+            if key in self._asked:
+                continue
             known = self._known.get(key)
-            if key not in self._asked and (known is None or known[0] <= self._clock.monotonic_s()):
+            if known is None or known[0] <= self._clock.monotonic_s():
                 groups.setdefault(question, []).append(intent)
+            elif isinstance(known[1], Impossible) and intent.last_error != known[1].reason:
+                self._start(explain(intent, known[1].reason), [key])  # it was tried again in the meantime
         for question, intents in groups.items():
             keys = [(question, intent.node_id) for intent in intents]
             self._start(self._renew(question, intents, nodes, renew, explain), keys)
@@ -169,8 +173,7 @@ class Lookups:
                 await renew(intent, answer.spec, answer.note)
             elif isinstance(answer, Impossible):
                 await explain(intent, answer.reason)
-            same = Impossible("it still exists") if isinstance(answer, LookupAnswer) else answer
-            self._known[question, intent.node_id] = self._clock.monotonic_s() + AGAIN_AFTER_S, same
+            self._known[question, intent.node_id] = self._clock.monotonic_s() + AGAIN_AFTER_S, answer
 
 
 class Renew(Protocol):
@@ -178,7 +181,7 @@ class Renew(Protocol):
 
 
 class Explain(Protocol):
-    async def __call__(self, intent: Intent, reason: str, /) -> None: ...
+    def __call__(self, intent: Intent, reason: str, /) -> Coroutine[Any, Any, None]: ...
 
 
 def _question(correction: Correction) -> _Question:

@@ -231,13 +231,13 @@ def _may_correct(desired: Desired, cause: DriftCause, *, now_ms: int, settle_ms:
 
 
 def find_stuck(states: Iterable[NodeBackends]) -> list[Intent]:
-    """Live intents that failed and whose version may no longer exist: it was looked up when they were created."""
+    """Intents that failed and whose version may no longer exist: it was looked up when they were created."""
     return [
         intent
         for state in states
         if state.node.status is NodeStatus.HEALTHY
         for intent in state.newest.values()
-        if intent.state is IntentState.PENDING
+        if intent.state in (IntentState.PENDING, IntentState.DEAD_LETTERED)
         and intent.attempts > 0
         and intent.verb in (Verb.INSTALL, Verb.UPGRADE)
         and intent.spec.build.digest
