@@ -126,19 +126,9 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": third, "two": first}
     assert shell.json("backends", "upgrade", "--all", "--selector", "node.name=one") == [], "that has it already"
-    assert re.search(r"echo +1\.0 +two +.* key admin +rolled back from 2\.0", shell.run("backends", "pins"))
-    why = shell.run("why", "backend", "echo", "--node", "two")
-    assert re.search(r"upgrade: held back: pinned to 1\.0 since .*; 3\.0 available", why)
-    shell.run("backends", "follow", "echo", "--node", "two")
-    shell.run("backends", "upgrade", "--all")
+    shell.run("backends", "upgrade", "echo", "--unpin")
     nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]}
     assert nodes == {"one": third, "two": third}
-    assert "pin echo: done (2 nodes)" in shell.run("backends", "pin", "echo", "v1.0", "--reason", "3.0 leaks")
-    assert "3.0 leaks" in shell.run("why", "echo")
-    shell.run("backends", "pin", "echo", third.removeprefix("sha256:")[:12])
-    nodes = {node["node_name"]: node["digest"] for node in shell.json("backends", "list", "echo@3.0")[0]["nodes"]}
-    assert nodes == {"one": third, "two": third}, "whatever was printed is accepted"
-    assert "there is no version '9'" in shell.run("backends", "pin", "echo", "9", code=1)
     assert "delete echo: done (2 nodes)" in shell.run("backends", "delete", "echo", "--yes")
     assert "no node has" in shell.run("backends", "list").lower()
     choice = shell.run("ops", "show", "echo", code=1).splitlines()
@@ -158,6 +148,34 @@ def test_install_list_upgrade_and_roll_back(fleet: Cluster) -> None:
     assert "request" in rolled
     shell.run("ops", "clear")
     assert shell.json("ops", "history")["operations"] == []
+
+
+def test_pins_are_set_listed_explained_and_ended(fleet: Cluster) -> None:
+    first = fleet.offer_image("echo", localai_files("1"), tag="1.0", version="1.0")
+    second = fleet.offer_image("echo", localai_files("2"), tag="2.0", version="2.0")
+    _, shell = start(fleet, "one")
+
+    def digest() -> str:
+        [node] = shell.json("backends", "list", "echo@2.0")[0]["nodes"]
+        return str(node["digest"])
+
+    assert "No pins: all backends follow the galleries." in shell.run("backends", "pins")
+    shell.run("backends", "install", "echo")
+    assert digest() == second
+    assert "there is no version '9'" in shell.run("backends", "pin", "echo", "9", code=1)
+    assert "pin echo: done (1 node)" in shell.run("backends", "pin", "echo", "v1.0", "--reason", "2.0 leaks")
+    assert digest() == first
+    assert re.search(r"echo +1\.0 +all +.* key admin +2\.0 leaks", shell.run("backends", "pins"))
+    assert re.search(r"present +1\.0 +all", shell.run("backends", "policies"))
+    for words in (["backend", "echo", "--node", "one"], ["echo"]):
+        why = shell.run("why", *words)
+        assert "version: pinned to 1.0 since" in why
+        assert re.search(r"upgrade: held back: pinned to 1\.0 since .* \(2\.0 leaks\); 2\.0 available", why)
+    shell.run("backends", "pin", "echo", second.removeprefix("sha256:")[:12])
+    assert digest() == second, "whatever was printed is accepted"
+    assert "echo is pinned. All nodes that have it are at this version." in shell.run("backends", "pin", "echo", "2.0")
+    assert "echo follows the galleries." in shell.run("backends", "follow", "echo")
+    assert "echo is not pinned" in shell.run("backends", "follow", "echo", code=1)
 
 
 def test_what_came_from_a_directory_is_told_not_to_be_checked(fleet: Cluster, tmp_path: Path) -> None:

@@ -170,6 +170,8 @@ class FleetBuilds:
         self, source: BackendSpec, resolved: ResolvedBackend, *, version: str = "", digest: str = ""
     ) -> BackendSpec:
         name = resolved.build.name
+        if resolved.build.version and not resolved.build.version.startswith("v"):
+            version = version.removeprefix("v")  # as its gallery spells versions
         build = await self._resolver.resolve_version(source, name, version=version, digest=digest)
         return spec_of(replace(resolved, build=build, pinned=True), reference=source.reference, uri=source.uri)
 

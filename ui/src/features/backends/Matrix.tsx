@@ -168,7 +168,10 @@ function ColumnHead({ backend, total, upgradable }: { backend: FleetBackend; tot
         >
           Roll back…
         </MenuItem>
-        <MenuItem icon="pin" onSelect={() => requestOperation({ verb: "pin", element: name, name, target: EVERYWHERE })}>
+        <MenuItem
+          icon="pin"
+          onSelect={() => requestOperation({ verb: "pin", element: name, name, target: EVERYWHERE })}
+        >
           Pin version…
         </MenuItem>
         {backend.nodes.some(({ pinned }) => pinned !== "") ? (

@@ -196,7 +196,12 @@ function RequestForm({
         />
       ) : null}
       {request.verb === "pin" || request.verb === "rollback" || request.verb === "follow" ? (
-        <TextField label="Reason" hint="Optional. Shown wherever the pin is shown." value={reason} onChange={({ target }) => setReason(target.value)} />
+        <TextField
+          label="Reason"
+          hint="Optional. Shown wherever the pin is shown."
+          value={reason}
+          onChange={({ target }) => setReason(target.value)}
+        />
       ) : null}
       {request.verb === "delete" ? (
         <Consequence request={request} target={readTarget(draft)} isEverywhere={draft.kind === "all"} />

@@ -166,10 +166,9 @@ test("a model below its desired replicas is listed, with a milder tone while it 
 
 test("a backend that is pinned everywhere is not listed as upgradable", () => {
   const drift = (...pins: string[]) => ({ node_drift: pins.map((pinned) => ({ pinned })) });
-  expect(upgradableBackends({ held: drift("pinned to 1"), partly: drift("pinned to 1", ""), newer: drift("") })).toEqual([
-    "partly",
-    "newer",
-  ]);
+  expect(
+    upgradableBackends({ held: drift("pinned to 1"), partly: drift("pinned to 1", ""), newer: drift("") }),
+  ).toEqual(["partly", "newer"]);
 });
 
 test("lists an edit that could not be loaded, not one that is loading", () => {
