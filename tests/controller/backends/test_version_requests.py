@@ -195,6 +195,8 @@ async def test_pin_rollback_and_follow_by_number_by_digest_and_for_one_node(worl
     followed = await world.carry_out(await fleet.follow(RequestedFollow(reference="echo", target=first), actor="ann"))
     assert (followed.verb, followed.state.value, followed.nodes) == (Verb.FOLLOW, "completed", ())
     assert await world.digests() == {"a": digest("1.2-cpu"), "b": digest("1.3-cpu")}, "installed versions stay"
+    assert (await fleet.upgrade(RequestedUpgrade(reference="echo@1.3", target=first), actor="ann")).id
+    assert await live_verbs(stores, world.nodes) == [Verb.UPGRADE], "an upgrade to a version is a pin"
     pinned = await fleet.pin(RequestedPin(reference="echo", version=digest("1.2-cpu")[:70]), actor="ann")
     await world.carry_out(pinned)
     assert set((await world.digests()).values()) == {digest("1.2-cpu")}

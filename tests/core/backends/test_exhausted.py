@@ -164,6 +164,13 @@ def test_a_cancel_that_has_just_ended_settles_first() -> None:
         pytest.param({"spec": replace(DONE.spec, pinned=True)}, Presence.LIVE, True, id="pinned"),
         pytest.param({"spec": spec_with(digest="")}, Presence.LIVE, False, id="it-has-no-digest"),
         pytest.param({"spec": spec_with(uris=())}, Presence.LIVE, False, id="only-the-worker-looks-it-up"),
+        pytest.param({"state": IntentState.DEAD_LETTERED}, Presence.LIVE, False, id="its-retries-are-exhausted"),
+        pytest.param(
+            {"state": IntentState.DEAD_LETTERED, "spec": replace(DONE.spec, pinned=True)},
+            Presence.LIVE,
+            True,
+            id="a-pinned-one-is-looked-up-for-the-reason",
+        ),
         pytest.param({}, Presence.GONE, False, id="its-node-is-away"),
     ],
 )

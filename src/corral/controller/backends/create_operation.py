@@ -84,7 +84,12 @@ class Fleet:
         return await self._admit(Verb.INSTALL, request, self._plan_install, actor=actor, key=key)
 
     async def upgrade(self, request: RequestedUpgrade, *, actor: str, key: str | None = None) -> Admitted:
-        """To what the galleries offer now, on nodes that have it. The old version serves until the new one does."""
+        """To what the galleries offer now, on nodes that have it. The old version serves until the new one does.
+        `name@version` pins that version instead."""
+        reference, version = await self._resolver.split_version(request.reference)
+        if version:
+            pin = RequestedPin(reference=reference, version=version, target=request.target, scoped_to=request.scoped_to)
+            return await self.pin(pin, actor=actor, key=key)
         return await self._admit(Verb.UPGRADE, request, self._plan_upgrade, actor=actor, key=key)
 
     async def delete(self, request: RequestedDelete, *, actor: str, key: str | None = None) -> Admitted:

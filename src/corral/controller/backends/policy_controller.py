@@ -61,7 +61,7 @@ class PolicyReconciler:
         )
         self._stores, self._fleet, self._resolver = stores, fleet, resolver
         self._clock, self._ids, self._on_change = clock, ids, on_change
-        self._preview = PolicyPreview(resolver, clock)
+        self._preview = PolicyPreview(resolver, builds, clock)
         self._lookups = Lookups(resolver, builds, clock=clock, on_answer=self._look_at)
         self.exhausted_retry = exhausted_retry
         self._edition: int | None = None

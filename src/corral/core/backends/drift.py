@@ -231,14 +231,15 @@ def _may_correct(desired: Desired, cause: DriftCause, *, now_ms: int, settle_ms:
 
 
 def find_stuck(states: Iterable[NodeBackends]) -> list[Intent]:
-    """Intents that failed and whose version may no longer exist: it was looked up when they were created."""
+    """Intents that failed and whose version may no longer exist: it was looked up when they were created. An exact
+    version whose retries are exhausted is looked up as well, for the reason."""
     return [
         intent
         for state in states
         if state.node.status is NodeStatus.HEALTHY
         for intent in state.newest.values()
-        if intent.state in (IntentState.PENDING, IntentState.DEAD_LETTERED)
-        and intent.attempts > 0
+        if intent.state is IntentState.PENDING or (intent.state is IntentState.DEAD_LETTERED and intent.spec.is_exact)
+        if intent.attempts > 0
         and intent.verb in (Verb.INSTALL, Verb.UPGRADE)
         and intent.spec.build.digest
         and intent.spec.build.uris

@@ -12,6 +12,7 @@ from corral.core.backends.intents import Intent, IntentState
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import OnDrift, Policy, policy_for
 from corral.core.backends.upgrades import Unknown, compare_offer
+from corral.core.backends.variants import Unfit
 from corral.core.backends.version_pins import FOLLOWS
 from corral.core.nodes.node import NodeStatus
 
@@ -107,6 +108,9 @@ def _desired(
         newest = state.newest.get(key)
         if newest is not None and newest.state is IntentState.CANCELLED:
             return "nothing: the last request was cancelled, and there was none before it"
+        preview = context.previews.get((key, state.node.id))
+        if isinstance(preview, Unfit):
+            return f"nothing: {preview.reason}"
         return "nothing: no policy and no request is about it on this node"
     what = "installed" if desired.verb.ensures_presence else "absent"
     policy = policy_for(state.node, key, context.policies)
