@@ -211,15 +211,14 @@ class Fleet:
         if not intents:
             raise Conflict("; ".join(f"{skip.node_name}: {skip.reason}" for skip in skipped))
         common, key = find_common_specs(intents), _key_in(states, backend)
-        rolled_back = {intent.node_id for intent in intents}
         waiting, _ = plan_pinned([state for state in targeted if state.find(backend) is None], backend, common)
         versions = {spec.build.version for spec in common}
+        version = versions.pop() if len(versions) == 1 else ""
         pin = PinChange(
-            version=versions.pop() if len(versions) == 1 else "",
-            specs=await self._with_earlier(key, request.target, common),
+            version=version,
+            specs=tuple(common) if version else await self._with_earlier(key, request.target, common),
             reason=request.reason or describe_rolled_back(states, backend, intents),
         )
-        waiting = [intent for intent in waiting if intent.node_id not in rolled_back]
         return _Plan(backend=key, intents=[*intents, *waiting], skipped=skipped, pin=pin)
 
     async def _plan_pin(self, request: RequestedPin) -> _Plan:

@@ -179,7 +179,7 @@ def plan_rollbacks(
                 reference=key,
                 build=replace(before.build, name=found.name, digest=earlier),
                 force=False,
-                reason="an administrator rolled back to it",
+                reason=before.reason or "an administrator rolled back to it",
                 pinned=True,
             )
             intents.append(NewIntent(node_id=node.id, node_name=node.name, backend=key, spec=spec))
