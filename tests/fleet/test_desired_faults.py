@@ -54,7 +54,7 @@ def test_a_disk_full_until_all_retries_are_exhausted_and_freed_then_gets_what_wa
     failed = fleet.wait_for_operation(asked, "failed", within_s=60)
     assert failed["nodes"][0]["attempts"] == 10
     filler.unlink()
-    fleet.wait_for_digests("echo", {"small": digest}, within_s=90)
+    fleet.wait_for_digests("echo", {"small": digest}, within_s=60)
     assert fleet.operation(asked)["state"] == "failed", "what became of the request itself stays to be seen"
 
 

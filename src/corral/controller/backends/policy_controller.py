@@ -34,6 +34,8 @@ GATHER_S = 1.0
 """Nodes that join together are corrected together."""
 LOOK_AT_ALL_EVERY_S = 60.0
 """In between only changed nodes are checked, so that a large healthy fleet costs next to nothing."""
+EXHAUSTED_EVERY_S = 15.0
+"""How often nodes with exhausted retries are checked for a change that may help."""
 NODES_AT_ONCE = 50
 OVERLAP_MS = 5000
 """A transaction may commit a little after the time it wrote."""
@@ -71,7 +73,7 @@ class PolicyReconciler:
         self._recently_changed: dict[NodeId, float] = {}
         """Changed nodes, and until when they are checked: an intent that has just ended must settle."""
         self._due_s: dict[NodeId, float] = {}
-        """Nodes with exhausted retries, and when they may be retried."""
+        """Nodes with exhausted retries, and when they are checked again."""
 
     async def read_states(self) -> list[NodeBackends]:
         nodes = [node for node in await self._stores.nodes.read_all() if takes_backends(node)]
@@ -153,11 +155,12 @@ class PolicyReconciler:
         waits = (self.exhausted_retry.on_change_after_ms, self.exhausted_retry.again_after_ms)
         for state in states:
             ends = [one.finished_at or 0 for one in state.newest.values() if one.state is IntentState.DEAD_LETTERED]
-            due_ms = [end + wait_ms for end in ends for wait_ms in waits if end + wait_ms > now_ms]
-            if due_ms:
-                self._due_s[state.node.id] = now_s + (min(due_ms) - now_ms) / 1000
-            else:
+            if not ends:
                 self._due_s.pop(state.node.id, None)
+                continue
+            due_ms = [end + wait_ms - now_ms for end in ends for wait_ms in waits if end + wait_ms > now_ms]
+            # Free disk space and conditions come with heartbeats, which are no change of the node's row.
+            self._due_s[state.node.id] = now_s + min([EXHAUSTED_EVERY_S, *(one / 1000 for one in due_ms)])
 
     async def _correct(
         self,
