@@ -198,7 +198,7 @@ def test_upgrade_all_empties_the_list_and_a_node_is_rolled_back(open_page, corra
     dialog = page.get_by_role("dialog", name="Pin flaky")
     dialog.get_by_role("button", name="Pin", exact=True).click()
     expect(dialog.get_by_role("alert")).to_contain_text("Enter a version")
-    dialog.get_by_label("Version").fill("2")
+    dialog.get_by_label("Version").fill(corral.fleet.digests("flaky")["n2"][:19])
     dialog.get_by_label("Reason").fill("tested")
     dialog.get_by_role("button", name="Pin", exact=True).click()
     expect(operation(page, "Pin flaky")).to_contain_text("Completed")

@@ -92,7 +92,7 @@ export const api = {
   checkUpgrades: () => change("POST", "api/backends/upgrades/check"),
   installFromUri: (backend: { uri: string; name: string; alias: string } & Target) =>
     ask<Started>("POST", "api/backends/install-external", backend),
-  installBackend: (element: string, target: Target & { force?: boolean; on_drift?: string }) =>
+  installBackend: (element: string, target: Target & { force?: boolean; on_drift?: string; version?: string }) =>
     ask<Started>("POST", pathOf("api", "backends", "install", element), target),
   upgradeBackend: (element: string, target: Target & { unpin?: boolean }) =>
     ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),

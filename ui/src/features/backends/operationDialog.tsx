@@ -94,13 +94,17 @@ function send(
 ): Promise<unknown> {
   switch (verb) {
     case "install":
-      return api.installBackend(element, { ...target, ...(target.nodes === undefined ? { on_drift: onDrift } : {}) });
+      return api.installBackend(element, {
+        ...target,
+        version: version.trim(),
+        ...(target.nodes === undefined ? { on_drift: onDrift } : {}),
+      });
     case "upgrade":
       return api.upgradeBackend(element, target);
     case "rollback":
       return api.rollbackBackend(element, { ...target, reason, ...(to === undefined ? {} : { to }) });
     case "pin":
-      return api.pinBackend(element, { ...target, version, reason });
+      return api.pinBackend(element, { ...target, version: version.trim(), reason });
     case "follow":
       return api.followBackend(element, { ...target, reason });
     case "delete":
@@ -186,11 +190,15 @@ function RequestForm({
           ]}
         />
       ) : null}
-      {request.verb === "pin" ? (
+      {request.verb === "pin" || request.verb === "install" ? (
         <TextField
           label="Version"
-          required
-          hint="A version number, or the beginning of a digest."
+          required={request.verb === "pin"}
+          hint={
+            request.verb === "pin"
+              ? "A version number, or the beginning of a digest."
+              : "Optional. A version that is installed and pinned; otherwise the pinned or newest one."
+          }
           value={version}
           onChange={({ target }) => setVersion(target.value)}
         />
