@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from corral.controller.backends.fleet_builds import FleetBuilds, FoundVersion
+from corral.controller.backends.fleet_builds import FleetBuilds, FoundVersion, OfferedBuild
 from corral.controller.backends.resolve import Resolver, source_of, spec_of
 from corral.core.backends.build import BuildRef, BuildResolution, ResolvedBackend
 from corral.core.backends.intents import BackendSpec, IntentState, Verb
@@ -265,24 +265,22 @@ class Fleet:
         self, given: str, reference: str, backend: str, states: Sequence[NodeBackends]
     ) -> FoundVersion:
         """The version of every build that these nodes have or would get."""
-        offered: dict[str, ResolvedBackend] = {}
-        source = BackendSpec(reference=reference)
+        offered: dict[str, OfferedBuild] = {}
         problem: CorralError = NotFound(f"no build of {backend} fits any of the nodes")
-        for spec, group in _by_source(reference, states).items():
-            source = spec
-            found = await self._resolver.recall_spec(spec, spec.build.name, [state.node for state in group])
+        for source, group in _by_source(reference, states).items():
+            found = await self._resolver.recall_spec(source, source.build.name, [state.node for state in group])
             for state in group:
                 resolved, there = found[state.node.id], state.effective_intent(backend)
                 if isinstance(resolved, ResolvedBackend):
-                    offered[resolved.build.name] = resolved
+                    offered[resolved.build.name] = OfferedBuild(source, resolved)
                 elif isinstance(resolved, Unresolved):
                     problem = resolved.error
                     if there is not None and there.spec.build.uris:
-                        reason = there.spec.reason
-                        offered[there.spec.build.name] = ResolvedBackend(build=there.spec.build, reason=reason)
+                        known = ResolvedBackend(build=there.spec.build, reason=there.spec.reason)
+                        offered[there.spec.build.name] = OfferedBuild(source, known)
         if not offered:
             raise problem
-        return await self._builds.find_version(given, source=source, backend=backend, offered=offered, states=states)
+        return await self._builds.find_version(given, backend=backend, offered=offered, states=states)
 
     # Reads and lookups
 
@@ -365,12 +363,14 @@ class Fleet:
         self, request: RequestedInstall, backend: str, nodes: Sequence[Node], found: Mapping[NodeId, BuildResolution]
     ) -> tuple[dict[NodeId, BackendSpec], list[Skipped], PinChange]:
         """An install of one version, which pins it."""
-        offered = {one.build.name: one for one in found.values() if isinstance(one, ResolvedBackend)}
+        source = BackendSpec(reference=request.reference)
+        offered = {
+            one.build.name: OfferedBuild(source, one) for one in found.values() if isinstance(one, ResolvedBackend)
+        }
         if not offered:
             raise NotFound(f"no build of {backend} fits any of the nodes, so there is no version to pin")
         version = await self._builds.find_version(
             request.version,
-            source=BackendSpec(reference=request.reference),
             backend=backend,
             offered=offered,
             states=await self.read_states(nodes),

@@ -18,6 +18,15 @@ from corral.store.backends.version_pins import VersionPinStore
 DIGEST_LENGTH = len("sha256:") + 64
 
 
+@dataclass(frozen=True, slots=True)
+class OfferedBuild:
+    """A build in the version that its source offers now."""
+
+    source: BackendSpec
+    """What was requested: a reference, or a location outside the galleries."""
+    resolved: ResolvedBackend
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundVersion:
     """What people call a version, for each build."""
@@ -107,9 +116,8 @@ class FleetBuilds:
         self,
         given: str,
         *,
-        source: BackendSpec,
         backend: str,
-        offered: Mapping[str, ResolvedBackend],
+        offered: Mapping[str, OfferedBuild],
         states: Sequence[NodeBackends],
     ) -> FoundVersion:
         """A version number or the beginning of a digest, for each build: as it was installed before, as it is on a
@@ -121,9 +129,10 @@ class FleetBuilds:
         numbered: dict[str, BackendSpec] = {}
         exact: dict[str, BackendSpec] = {}
         problems: dict[str, str] = {}
-        digests = {spec.build.digest for spec in known} | {one.build.digest for one in offered.values()}
+        digests = {spec.build.digest for spec in known} | {one.resolved.build.digest for one in offered.values()}
         digest = match_digest(given, digests - {""}, backend)
-        for build, resolved in offered.items():
+        for build, one in offered.items():
+            source, resolved = one.source, one.resolved
             here = [spec for spec in of_build[build].values() if is_same_version(given, spec.build.version)]
             newest = spec_of(resolved, reference=source.reference, uri=source.uri)
             if here:
@@ -147,7 +156,7 @@ class FleetBuilds:
             versions = ", ".join(sorted({version_label(spec) for spec in known})) or "none"
             why = f" ({'; '.join(sorted(problems.values()))})" if problems else ""
             raise NotFound(f"there is no version {given!r} of {backend}{why}; known versions: {versions}")
-        pinned = {build: self._complete(spec, offered[build]) for build, spec in specs.items()}
+        pinned = {build: self._complete(spec, offered[build].resolved) for build, spec in specs.items()}
         spelled = next((spec.build.version for spec in numbered.values() if spec.build.version), given)
         return FoundVersion(version=spelled if numbered else "", specs=pinned, problems=problems if numbered else {})
 
