@@ -40,8 +40,10 @@ def corrections(
     [
         pytest.param(state(spec=dead()), MINUTE, 0, [], id="nothing-changed"),
         pytest.param(state(spec=dead()), HOUR, 0, [Verb.INSTALL], id="an-hour-passed"),
-        pytest.param(state(spec=dead()), 9999, 1, [], id="too-soon-after-the-last-try"),
-        pytest.param(state(spec=dead(), presence_since=1), 3000, 0, [Verb.INSTALL], id="the-node-registered-again"),
+        pytest.param(state(spec=dead(), presence_since=1), 29_999, 1, [], id="too-soon-after-the-last-try"),
+        pytest.param(state(spec=dead(), presence_since=1), 30_000, 0, [Verb.INSTALL], id="the-node-came-back"),
+        pytest.param(state(spec=dead(epoch_at_end=1), epoch=2), 3000, 0, [Verb.INSTALL], id="it-registered-again"),
+        pytest.param(state(spec=dead(epoch_at_end=2), epoch=2), 3000, 0, [], id="the-same-worker"),
         pytest.param(state(spec=dead()), MINUTE, 1, [Verb.INSTALL], id="a-gallery-changed"),
         pytest.param(
             state(spec=dead(), available_disk=GIB, total_disk=100 * GIB), MINUTE, 0, [Verb.INSTALL], id="disk-freed"

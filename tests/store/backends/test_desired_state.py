@@ -111,6 +111,7 @@ async def test_the_free_disk_space_is_recorded_when_retries_are_exhausted(stores
     await fail(stores)
     [failed] = await stores.intents.read_newest([node.id])
     assert (failed.state, failed.free_disk_at_end) == (IntentState.DEAD_LETTERED, 5)
+    assert failed.epoch_at_end == node.epoch
 
 
 async def test_what_only_a_person_may_try_again_is_noted_and_so_are_the_conditions_of_its_node(

@@ -19,8 +19,8 @@ class ExhaustedRetry:
 
 
 def exhausted_retry(every_s: float) -> ExhaustedRetry:
-    """Retries every `every_s`, and at once after a change that may help, but not within ten seconds of the failure."""
-    return ExhaustedRetry(again_after_ms=int(every_s * 1000), on_change_after_ms=int(min(10.0, every_s) * 1000))
+    """Retries every `every_s`, and at once after a change that may help, but not within 30 seconds of the failure."""
+    return ExhaustedRetry(again_after_ms=int(every_s * 1000), on_change_after_ms=int(min(30.0, every_s) * 1000))
 
 
 DEFAULT_EXHAUSTED_RETRY = exhausted_retry(3600.0)
@@ -38,11 +38,12 @@ def may_retry(
     """`changes_version`: another version is serving. If the failed one had interrupted it, elapsed time alone is no
     reason to retry."""
     ended_ms = failed.finished_at or 0
-    if node.presence_since > ended_ms:  # it registered again
+    if failed.epoch_at_end is not None and node.epoch > failed.epoch_at_end:  # it registered again
         return True
     if now_ms - ended_ms < retry.on_change_after_ms:
         return False
-    if galleries_changed_ms > ended_ms or has_more_disk(failed, node) or has_lost_condition(failed, node):
+    came_back = node.presence_since > ended_ms
+    if came_back or galleries_changed_ms > ended_ms or has_more_disk(failed, node) or has_lost_condition(failed, node):
         return True
     interrupts = changes_version and failed.final
     return not interrupts and now_ms - ended_ms >= retry.again_after_ms

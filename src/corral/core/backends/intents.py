@@ -102,6 +102,8 @@ class Intent:
     claim_token: str | None
     fence: int
     finished_at: int | None
+    epoch_at_end: int | None = None
+    """Of the node's worker at the last failure."""
     free_disk_at_end: int | None = None
     """Free bytes on the node's disk at the last failure."""
     conditions_at_end: frozenset[str] = frozenset()

@@ -474,7 +474,9 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
     await tx.execute(
         "UPDATE intents SET state = $1, live = $2, attempts = $3, due_at = now_ms() + $4, last_error = $5,"  # noqa: S608
         " claim_token = NULL, lease_until = 0, changed_at = now_ms(),"
-        " finished_at = CASE WHEN $2 THEN NULL ELSE now_ms() END, free_disk_at_end = CASE WHEN $1 = 'dead_lettered'"
+        " finished_at = CASE WHEN $2 THEN NULL ELSE now_ms() END, epoch_at_end = CASE WHEN $1 = 'dead_lettered'"
+        " THEN (SELECT epoch FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
+        " free_disk_at_end = CASE WHEN $1 = 'dead_lettered'"
         " THEN (SELECT available_disk FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
         " conditions_at_end = CASE WHEN $1 = 'dead_lettered'"
         " THEN (SELECT conditions FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"

@@ -278,6 +278,7 @@ CREATE TABLE intents (
   claim_token TEXT,
   fence BIGINT NOT NULL,
   lease_until BIGINT NOT NULL,
+  epoch_at_end BIGINT,
   free_disk_at_end BIGINT,
   conditions_at_end TEXT,
   created_at BIGINT NOT NULL,
