@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 from corral import __version__
 from corral.artifacts.settings import NetworkPolicy
 from corral.controller.backends.create_operation import Fleet
+from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.progress import LiveProgress
 from corral.controller.backends.slow_builds import SlowBuilds
 from corral.controller.backends.upgrades import UpgradeCheck
@@ -22,6 +23,7 @@ from corral.frontend.api.backends.nodes import node_backend_routes
 from corral.frontend.api.backends.routes import backend_routes
 from corral.frontend.api.backends.slow_builds import slow_build_routes
 from corral.frontend.api.backends.upgrades import upgrade_routes
+from corral.frontend.api.backends.why import backend_why_routes
 from corral.frontend.api.galleries.routes import OfferReader, gallery_routes
 from corral.frontend.api.localai.backends import localai_backend_routes
 from corral.frontend.api.localai.galleries import localai_gallery_routes
@@ -96,6 +98,7 @@ class Components:
     progress: LiveProgress
     listing: FleetListing
     open_operations: OpenOperations
+    desired: PolicyReconciler
     upgrades: UpgradeCheck
     loads: LoadCoordinator
     in_flight: InFlight
@@ -175,6 +178,7 @@ def _backend_routers(components: Components) -> Iterator[APIRouter]:
     yield upgrade_routes(fleet, components.upgrades)
     yield node_backend_routes(stores, fleet, dependents)
     yield fleet_listing_routes(components.listing)
+    yield backend_why_routes(stores, components.desired, components.upgrades)
     yield policy_routes(stores, components.listing, components.notify)
     yield gallery_routes(offers)
     yield localai_gallery_routes(offers, stores.operations, components.upgrades, stores.models)

@@ -7,6 +7,7 @@ import type {
   Dependents,
   ExternalInstallRequest,
   FleetBackend,
+  FollowRequest,
   History,
   InstallRequest,
   Intent,
@@ -26,6 +27,7 @@ import type {
   Operation,
   OperationList,
   Overview,
+  PinRequest,
   Policy,
   Replica,
   Revision,
@@ -37,6 +39,7 @@ import type {
   Started,
   SystemStatus,
   Target,
+  UpgradeRequest,
   Upgrades,
   UpgradesStarted,
   Usage,
@@ -100,11 +103,15 @@ export const api = {
   installFromUri: (backend: ExternalInstallRequest) => ask<Started>("POST", "api/backends/install-external", backend),
   installBackend: (element: string, target: InstallRequest) =>
     ask<Started>("POST", pathOf("api", "backends", "install", element), target),
-  upgradeBackend: (element: string, target: Target) =>
+  upgradeBackend: (element: string, target: UpgradeRequest) =>
     ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),
   upgradeAll: () => ask<UpgradesStarted>("POST", "api/backends/upgrades/apply"),
   rollbackBackend: (element: string, target: RollbackRequest) =>
     ask<Started>("POST", pathOf("api", "backends", element, "rollback"), target),
+  pinBackend: (element: string, target: PinRequest) =>
+    ask<Started>("POST", pathOf("api", "backends", element, "pin"), target),
+  followBackend: (element: string, target: FollowRequest) =>
+    ask<Started>("POST", pathOf("api", "backends", element, "follow"), target),
   readDependents: (element: string, target: Target) =>
     read<Dependents>(`${pathOf("api", "backends", element, "dependents")}${targetQuery(target)}`),
   deleteBackend: (element: string, target: Target) =>

@@ -388,7 +388,7 @@ class Attempts:
         match intent.verb:
             case Verb.INSTALL:
                 return self._limits.install_s
-            case Verb.UPGRADE:
+            case Verb.UPGRADE | Verb.PIN | Verb.FOLLOW:
                 return self._limits.upgrade_s
             case Verb.DELETE:
                 return self._limits.delete_s

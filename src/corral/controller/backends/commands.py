@@ -52,6 +52,8 @@ def build_command(intent: Intent, peers: Sequence[BlobPeer] = (), *, localai: bo
                 op_id=intent.operation_id,
             )
             return BACKEND_ROLLBACK, encode(request)
+        case Verb.PIN | Verb.FOLLOW:
+            raise InvalidInput(f"{intent.verb} is a verb of operations; intents upgrade or install")
 
 
 def build_fallback(intent: Intent) -> tuple[str, bytes] | None:

@@ -20,12 +20,13 @@ from corral.artifacts.galleries.entries import backend_request
 from corral.artifacts.oci.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
 from corral.artifacts.signatures import SignaturePolicy
+from corral.artifacts.sources.other_version import version_locations
 from corral.bus.node_api import decode_facts
 from corral.core.backends.build import BuildRef, BuildResolution, ResolvedBackend
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.runnable import find_obstacle
 from corral.core.backends.variants import Chosen, Unfit, Unresolved
-from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
+from corral.core.errors import CorralError, InvalidInput, NotFound, OutcomeUnknown, Unavailable
 from corral.core.nodes.capability import capability_of
 from corral.core.nodes.node import Node, NodeId
 
@@ -163,6 +164,51 @@ class Resolver:
     ) -> dict[NodeId, BuildResolution]:
         """Resolves a source outside the galleries."""
         return _raise_unresolved(await self._find_location(uri, name, alias, nodes, kept=False))
+
+    async def split_version(self, reference: str) -> tuple[str, str]:
+        """The reference without its version, and the version: `name@version` or `gallery@name@version`. `gallery@name`
+        has none."""
+        head, at, version = reference.rpartition("@")
+        catalogue = await self._catalogues.backends()
+        for one in (reference, head) if at else ():
+            try:
+                catalogue.find(one)
+            except NotInstalled:
+                continue
+            return (reference, "") if one == reference else (head, version)
+        return reference, ""
+
+    async def resolve_version(self, spec: BackendSpec, build: str, *, version: str = "", digest: str = "") -> BuildRef:
+        """Another version of a build, at the source of the spec. Raises NotFound where the source does not have it."""
+        request = await self._request_of(spec, build)
+        if isinstance(request, CorralError):
+            raise request
+        offered = request.build
+        problem: CorralError | None = None
+        for uri in offered.uris:
+            pinned = pinned_uri(uri, digest) if digest else ""
+            tried = [pinned] if digest and pinned != uri else version_locations(uri, offered.version, version)
+            for location in tried:
+                try:
+                    pin = await self._pins.pin(location, signatures=request.signatures)
+                except SourceRejected as error:
+                    problem = problem or error
+                    continue
+                uris = (pin.uri, *(pinned_uri(one, pin.digest) for one in offered.uris if pin.digest and one != uri))
+                return replace(offered, uris=uris, digest=pin.digest, sha256="", version=version)
+        what = f"version {version}" if version else digest
+        if problem is None:
+            raise NotFound(f"the source of {build} does not say where {what} is: {', '.join(offered.uris)}")
+        raise NotFound(f"the source of {build} does not have {what}: {problem}")
+
+    async def _request_of(self, spec: BackendSpec, build: str) -> BackendRequest | CorralError:
+        if spec.uri:
+            return BackendRequest(build=BuildRef(name=build, uris=(spec.uri,), alias=spec.build.alias))
+        catalogue = await self._catalogues.backends()
+        try:
+            return self._request(catalogue, catalogue.chosen_entry(spec.reference, Chosen(build, "")))
+        except KeyError:
+            return NotFound(f"no gallery has {build}")
 
     async def is_gone(self, spec: BackendSpec) -> bool:
         """Whether all sources answer that they no longer have this version."""
@@ -474,7 +520,7 @@ def spec_of(
         galleries=galleries,
         force=force,
         reason=resolved.reason,
-        rolled_back_from=resolved.rolled_back_from,
+        pinned=resolved.pinned,
     )
 
 

@@ -168,12 +168,11 @@ test("a model below its desired replicas is listed, with a milder tone while it 
   });
 });
 
-test("a backend that was rolled back everywhere is not listed as upgradable", () => {
-  const drift = (...rolled: boolean[]) => ({ node_drift: rolled.map((rolled_back) => ({ rolled_back })) });
-  expect(upgradableBackends({ held: drift(true), partly: drift(true, false), newer: drift(false) })).toEqual([
-    "partly",
-    "newer",
-  ]);
+test("a backend that is pinned everywhere is not listed as upgradable", () => {
+  const drift = (...pins: string[]) => ({ node_drift: pins.map((pinned) => ({ pinned })) });
+  expect(
+    upgradableBackends({ held: drift("pinned to 1"), partly: drift("pinned to 1", ""), newer: drift("") }),
+  ).toEqual(["partly", "newer"]);
 });
 
 test("lists an edit that could not be loaded, not one that is loading", () => {

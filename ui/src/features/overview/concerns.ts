@@ -102,12 +102,12 @@ export function driftingPlaces(
   );
 }
 
-/** Without backends that were rolled back everywhere: an administrator decided against the newer version. */
+/** Without backends that are pinned everywhere: an administrator decided against the newer version. */
 export function upgradableBackends(
-  upgrades: Readonly<Record<string, { node_drift: readonly { rolled_back: boolean }[] }>>,
+  upgrades: Readonly<Record<string, { node_drift: readonly { pinned: string }[] }>>,
 ): string[] {
   return Object.entries(upgrades).flatMap(([name, { node_drift }]) =>
-    node_drift.some(({ rolled_back }) => !rolled_back) ? [name] : [],
+    node_drift.some(({ pinned }) => pinned === "") ? [name] : [],
   );
 }
 
