@@ -47,7 +47,7 @@ class _Request(BaseHTTPRequestHandler):
             return None
         return unquote(urlsplit(self.path).path).removeprefix(route)
 
-    def _say(self, status: int, body: bytes = b"", **headers: str) -> None:
+    def _say(self, status: int, body: bytes = b"", /, **headers: str) -> None:
         self.send_response(status)
         for name, value in {"content_length": str(len(body)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)

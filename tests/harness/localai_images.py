@@ -27,7 +27,7 @@ class LocalAiImages:
         directory.mkdir(parents=True, exist_ok=True)
 
     def install(self, galleries: list[dict[str, Any]], name: str, *, force: bool, on_progress: OnProgress) -> None:
-        entries = {}
+        entries: dict[str, dict[str, Any]] = {}
         for gallery in galleries:
             with urllib.request.urlopen(gallery["url"], timeout=20) as response:
                 for entry in json.load(response):

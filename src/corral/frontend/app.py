@@ -98,7 +98,7 @@ class Components:
     progress: LiveProgress
     listing: FleetListing
     open_operations: OpenOperations
-    desired: PolicyReconciler
+    policies: PolicyReconciler
     upgrades: UpgradeCheck
     loads: LoadCoordinator
     in_flight: InFlight
@@ -178,7 +178,7 @@ def _backend_routers(components: Components) -> Iterator[APIRouter]:
     yield upgrade_routes(fleet, components.upgrades)
     yield node_backend_routes(stores, fleet, dependents)
     yield fleet_listing_routes(components.listing)
-    yield backend_why_routes(stores, components.desired, components.upgrades)
+    yield backend_why_routes(stores, components.policies, components.upgrades)
     yield policy_routes(stores, components.listing, components.notify)
     yield gallery_routes(offers)
     yield localai_gallery_routes(offers, stores.operations, components.upgrades, stores.models)

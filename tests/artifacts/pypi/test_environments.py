@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.artifacts import FakeRegistry, install
 
 from corral.artifacts.content.manifest import Manifest
 from corral.artifacts.errors import BadReference, NoPlatformFits, SourceRejected
@@ -22,6 +21,7 @@ from corral.artifacts.pypi.interpreters import Interpreter, find_interpreters, o
 from corral.artifacts.references import PypiPackages, parse_reference
 from corral.artifacts.settings import PypiSettings
 from corral.settings.roles import WorkerSettings
+from harness.artifacts import FakeRegistry, install
 
 ENGINE = Manifest(protocol="openai", start=("{python}", "-m", "engine"))
 MINOR = sys.version_info.minor

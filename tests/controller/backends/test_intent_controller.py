@@ -117,7 +117,7 @@ async def controlling(
         nodes=stores.nodes,
         refused=refused,
         clock=clock,
-        ask_localai=make_reporter(stores, bus).ask,
+        request_localai_report=make_reporter(stores, bus).request_report,
     )
     progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
     await reports.start()

@@ -25,7 +25,7 @@ from corral.core.backends.requests import (
     RequestedRollback,
     RequestedUpgrade,
 )
-from corral.core.backends.variants import Unresolved, index_by_name
+from corral.core.backends.variants import Unresolved
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.node import Node
 from corral.core.nodes.observed import Observation, ObservedBackend
@@ -69,7 +69,7 @@ class Gallery(Galleries):
         family = {"name": "echo", "capabilities": {"default": "cpu-echo", "nvidia": "cuda-echo"}}
         offered = [family, build("cpu-echo", f"{self.version}-cpu"), build("cuda-echo", f"{self.version}-cuda")]
         entries = parse_backends(json.dumps(offered).encode(), gallery="ours", url="u")
-        return Catalogue(entries=tuple(entries), galleries=(), by_name=index_by_name(entries))
+        return Catalogue(entries=tuple(entries), galleries=())
 
 
 class World:

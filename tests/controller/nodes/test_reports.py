@@ -21,7 +21,7 @@ from corral.bus.messages import (
 from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject
 from corral.controller.nodes.localai_reports import GalleryNames
 from corral.controller.nodes.refused_messages import SENDERS_MOST, RefusedMessages
-from corral.controller.nodes.reports import AskLocalAi, Reports
+from corral.controller.nodes.reports import Reports, RequestLocalAiReport
 from corral.core.errors import InvalidInput, NoResponders
 from corral.core.nodes.node import NodeClaim, NodeId, NodeType
 from corral.core.nodes.observed import Observation, ProcessStatus
@@ -62,7 +62,11 @@ class Heard:
 
 @asynccontextmanager
 async def taking_in(
-    stores: Stores, bus: Bus, registry: MetricRegistry | None = None, *, ask_localai: AskLocalAi | None = None
+    stores: Stores,
+    bus: Bus,
+    registry: MetricRegistry | None = None,
+    *,
+    request_localai_report: RequestLocalAiReport | None = None,
 ) -> AsyncIterator[tuple[Reports, Heard]]:
     refused = RefusedMessages(stores.nodes, SystemClock(), registry or MetricRegistry())
     reports = Reports(
@@ -72,7 +76,7 @@ async def taking_in(
         nodes=stores.nodes,
         refused=refused,
         clock=SystemClock(),
-        ask_localai=ask_localai,
+        request_localai_report=request_localai_report,
     )
     heard = Heard()
     reports.listen(heard)
@@ -179,7 +183,9 @@ async def test_a_localai_worker_is_asked_for_what_it_can_report(stores: Stores, 
 
     await node.serve(node_subject(NODE, BACKEND_LIST), listed, concurrency=1)
     await node.serve(node_subject(NODE, MODELS_RUNNING), running, concurrency=1)
-    async with taking_in(stores, bus, ask_localai=make_reporter(stores, bus, names=PIPER).ask) as (reports, _):
+    async with taking_in(
+        stores, bus, request_localai_report=make_reporter(stores, bus, names=PIPER).request_report
+    ) as (reports, _):
         told = await reports.request_report(NODE)
         assert told.processes == [
             ReportedProcess("m#1", "m", 1, backend="", digest="", protocol="localai-grpc", state=ProcessStatus.READY)
@@ -197,7 +203,7 @@ async def test_the_processes_of_an_old_localai_worker_are_those_of_our_replicas_
         await add_replica(stores, slot, address)
     await add_replica(stores, 2, "a:3", epoch=0)  # of an earlier run of the worker: another process has its port
     await node.serve(node_subject(NODE, BACKEND_LIST), listed, concurrency=1)
-    told = await make_reporter(stores, bus, gone=["a:2"]).ask(NODE)
+    told = await make_reporter(stores, bus, gone=["a:2"]).request_report(NODE)
     assert told is not None
     assert [process.process_key for process in told.processes] == ["m#0"]
 

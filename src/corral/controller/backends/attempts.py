@@ -161,7 +161,7 @@ class Attempts:
         if answer.success:
             return  # its report is requested next
         try:
-            await self._reports.ask(intent.node_id)
+            await self._reports.request_report(intent.node_id)
         except CorralError as error:  # it is asked again, as every LocalAI node is
             log.info("intent.not_reported", node=intent.node_id, operation=intent.operation_id, error=str(error))
 

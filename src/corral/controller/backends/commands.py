@@ -53,7 +53,11 @@ def build_command(intent: Intent, peers: Sequence[BlobPeer] = (), *, localai: bo
             )
             return BACKEND_ROLLBACK, encode(request)
         case Verb.PIN | Verb.FOLLOW:
-            raise InvalidInput(f"{intent.verb} is a verb of operations; intents upgrade or install")
+            raise _not_an_intent(intent)
+
+
+def _not_an_intent(intent: Intent) -> InvalidInput:
+    return InvalidInput(f"{intent.verb} is a verb of operations; intents upgrade or install")
 
 
 def build_fallback(intent: Intent) -> tuple[str, bytes] | None:
@@ -75,6 +79,8 @@ def _build_for_localai(intent: Intent) -> tuple[str, bytes]:
             return BACKEND_DELETE, encode(DeleteRequest(backend=intent.backend))
         case Verb.ROLLBACK:
             raise InvalidInput("a LocalAI worker does not keep earlier versions, so it cannot be rolled back")
+        case Verb.PIN | Verb.FOLLOW:
+            raise _not_an_intent(intent)
 
 
 def _plain_install(intent: Intent, *, force: bool) -> InstallRequest:

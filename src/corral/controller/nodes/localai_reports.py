@@ -112,7 +112,7 @@ class LocalAiReporter:
         self._bus, self._nodes, self._replicas, self._clock = bus, nodes, replicas, clock
         self._names, self._refuses = names, refuses
 
-    async def ask(self, node_id: str) -> NodeReport | None:
+    async def request_report(self, node_id: str) -> NodeReport | None:
         """None for a node that runs a Corral worker. Raises NoResponders, Unavailable, OutcomeUnknown."""
         node = await self._nodes.read_one(node_id)
         if node.speaks_corral:

@@ -31,7 +31,7 @@ LOCALAI_EVERY_S = 10.0
 """A LocalAI worker reports nothing unasked, neither a process that ended nor its own restart."""
 
 Listener = Callable[[NodeReport], Awaitable[None]]
-AskLocalAi = Callable[[str], Awaitable[NodeReport | None]]
+RequestLocalAiReport = Callable[[str], Awaitable[NodeReport | None]]
 """Makes the report of a LocalAI worker; None for a Corral worker."""
 React = Callable[[], Awaitable[None]]
 
@@ -66,11 +66,11 @@ class Reports:
         nodes: NodeStore,
         refused: RefusedMessages,
         clock: Clock,
-        ask_localai: AskLocalAi | None = None,
+        request_localai_report: RequestLocalAiReport | None = None,
     ) -> None:
         self.silent_nodes = Reconciler("silent_nodes", self._ask_silent, runtime, every_s=ASK_SILENT_EVERY_S)
         self._bus, self._observed, self._nodes, self._clock = bus, observed, nodes, clock
-        self._refused, self._ask_localai = refused, ask_localai
+        self._refused, self._request_localai_report = refused, request_localai_report
         self._listeners: list[Listener] = []
         self._reactions: list[React] = []
         self._route_reactions: list[React] = []
@@ -221,7 +221,7 @@ class Reports:
         try:
             answer = await self._bus.request(node_subject(node, REPORT_NOW), b"{}", within_s=ASK_WITHIN_S)
         except NoResponders:
-            report = await self._ask_localai(node) if self._ask_localai is not None else None
+            report = await self._request_localai_report(node) if self._request_localai_report is not None else None
             if report is None:
                 raise
             return report

@@ -97,7 +97,7 @@ class DriversWiring:
             await asyncio.sleep(pause_s)
             for node_id in nodes:
                 try:
-                    await self._ask_report(node_id)
+                    await self._request_report(node_id)
                 except CorralError as error:  # it is asked again, as every LocalAI node is
                     log.info("drivers.not_reported", node=node_id, error=str(error))
 

@@ -58,7 +58,7 @@ class NodesWiring:
             nodes=stores.nodes,
             refused=refused,
             clock=clock,
-            ask_localai=localai.ask,
+            request_localai_report=localai.request_report,
         )
         self._health = HealthController(
             runtime,

@@ -261,7 +261,7 @@ class FrontendRole:
             progress=self._backends.progress,
             listing=self._listing,
             open_operations=self._open_operations,
-            desired=self._backends.desired,
+            policies=self._backends.policies,
             upgrades=self._backends.upgrades,
             loads=self._replication.coordinator,
             in_flight=self._inflight,

@@ -25,21 +25,21 @@ class BackendExplanation:
     nodes: list[ExplainedBackend]
 
 
-def backend_why_routes(stores: Stores, desired: PolicyReconciler, upgrades: UpgradeCheck) -> APIRouter:
+def backend_why_routes(stores: Stores, policies: PolicyReconciler, upgrades: UpgradeCheck) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
     @router.get("/api/why/backends/{name:path}", response_model=BackendExplanation)
     async def explain(name: str, node: str | None = None) -> Response:
         """Shows, for each node that has the backend or is to get it, or for one node: why this build and this version,
         whether an upgrade is held back, and why drift is not corrected. `name` is a backend, a build or an alias."""
-        picture = await desired.read_picture()
-        name = as_known(name, picture.states, picture.policies).rpartition("@")[2]
-        states = _pick(picture, name, node)
+        snapshot = await policies.read_snapshot()
+        name = as_known(name, snapshot.states, snapshot.policies).rpartition("@")[2]
+        states = _pick(snapshot, name, node)
         offers = await upgrades.read_offers(states)
-        drifts = await asyncio.to_thread(picture.find_drift)
+        drifts = await asyncio.to_thread(snapshot.find_drift)
         context = BackendContext(
-            policies=picture.policies,
-            previews=picture.previews,
+            policies=snapshot.policies,
+            previews=snapshot.previews,
             requesters=await stores.operations.read_requesters(
                 {
                     intent.operation_id
@@ -60,15 +60,15 @@ def backend_why_routes(stores: Stores, desired: PolicyReconciler, upgrades: Upgr
     return router
 
 
-def _pick(picture: FleetSnapshot, name: str, node: str | None) -> list[NodeBackends]:
+def _pick(snapshot: FleetSnapshot, name: str, node: str | None) -> list[NodeBackends]:
     """The named node, or all nodes that have the backend, must have it, or must not."""
-    by_id = {state.node.id: state for state in picture.states}
+    by_id = {state.node.id: state for state in snapshot.states}
     if node is not None:
-        return [by_id[find_node([state.node for state in picture.states], node).id]]
-    about = {policy.backend for policy in picture.policies}
+        return [by_id[find_node([state.node for state in snapshot.states], node).id]]
+    about = {policy.backend for policy in snapshot.policies}
     found = [
         state
-        for state in picture.states
+        for state in snapshot.states
         if state.find(name) is not None or state.key_of(name) in state.newest or state.key_of(name) in about
     ]
     if not found:

@@ -180,6 +180,7 @@ class Offers:
         if isinstance(other, Chosen):
             return Unfit(localai_obstacle(self.catalogue.chosen_entry(name, other))), None
         return resolution, None
+
     def _resolve(self, entry: BackendEntry, group: "_Group") -> tuple[Resolution, BackendEntry | None]:
         """The build, as an install chooses it: on LocalAI workers, a name means what they can run of it."""
         resolution = self.families.resolve(entry, group.capability)
