@@ -47,7 +47,7 @@ def backend_why_routes(stores: Stores, policies: PolicyReconciler, upgrades: Upg
                     for intent in (*state.newest.values(), *state.restored.values())
                 }
             ),
-            retry=desired.exhausted_retry,
+            retry=policies.exhausted_retry,
             replacing=await _read_replacing(stores, states, drifts),
         )
         explained = []
