@@ -73,6 +73,16 @@ HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
         pytest.param(state(spec=DONE), [], DriftCause.MISSING, Verb.INSTALL, id="a-wiped-disk"),
         pytest.param(state(HAS_OLD, spec=DONE), [], DriftCause.WRONG_VERSION, Verb.INSTALL, id="somebody-changed-it"),
         pytest.param(
+            state(HAS_OLD, spec=DONE, key_hash=None),
+            [],
+            DriftCause.WRONG_VERSION,
+            None,
+            id="a-localai-worker-cannot-go-back-to-a-version",
+        ),
+        pytest.param(
+            state(spec=DONE, key_hash=None), [], DriftCause.MISSING, Verb.INSTALL, id="a-wiped-localai-worker"
+        ),
+        pytest.param(
             state(ObservedBackend(name="cuda-echo", alias="echo", digest=OLD), spec=DONE),
             [],
             DriftCause.WRONG_VARIANT,

@@ -111,6 +111,9 @@ def test_whether_an_upgrade_is_held_back(
     [
         pytest.param(state(spec=DONE), [], "it is being corrected", id="soon"),
         pytest.param(
+            state(HAS_OLD, spec=DONE, key_hash=None), [], "a LocalAI worker cannot go back to it", id="a-localai-worker"
+        ),
+        pytest.param(
             state(spec=DONE, presence=Presence.GONE), [], "the node is offline; it is corrected when", id="offline"
         ),
         pytest.param(state(), [policy(on_drift=OnDrift.REPORT)], "its policy only reports drift", id="by-decision"),

@@ -147,6 +147,8 @@ def plan_corrections(
             if not drifts or not _may_correct(desired, drifts[0].cause, now_ms=now_ms, settle_ms=settle_ms):
                 continue
             failed = _failed(desired)
+            if failed is None and drifts[0].cause is DriftCause.WRONG_VERSION and not state.node.speaks_corral:
+                continue  # an install would change nothing: a LocalAI worker has only the version its gallery offers
             if failed is not None and _is_decided(failed, drifts[0].cause):
                 continue
             wiped = failed is not None and failed.verb.changes_version and drifts[0].cause is DriftCause.MISSING

@@ -180,6 +180,8 @@ def _why_not(state: NodeBackends, drift: Drift, desired: Desired | None, context
         return f"{failed}; it is tried again at {_at(at_ms)}, and {soon}"
     if newest is not None and newest.state.live:
         return "the request in progress has to end first"
+    if drift.cause is DriftCause.WRONG_VERSION and not state.node.speaks_corral:
+        return f"a LocalAI worker cannot go back to it; `corral backends upgrade {drift.backend}` installs the newest"
     return "it is being corrected"
 
 
