@@ -3,7 +3,7 @@
 import os
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import structlog
@@ -54,6 +54,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--fast"):
         items[:] = filter(tiers.is_fast, items)
     items.sort(key=lambda item: LONG.isdisjoint(item.path.parts))
+
+
+PROGRAMS = pytest.StashKey[int]()
+"""How many programs had been started before the test."""
+LOG_TAIL_LINES = 25
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[PROGRAMS] = len(Program.started)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Shows the end of the logs of what a failed test started: its directory may be gone when somebody looks."""
+    report = yield
+    if report.failed:
+        for program in Program.started[item.stash.get(PROGRAMS, len(Program.started)) :]:
+            title = f"{program.log.name} (exit status {program.process.poll()})"
+            report.sections.append((title, "\n".join(program.output().splitlines()[-LOG_TAIL_LINES:])))
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -50,6 +50,7 @@ def test_a_backend_and_a_model_are_installed_and_the_model_answers(open_page: Op
     page.get_by_label("Max tokens").fill("2000")
     page.get_by_label("Message to smollm2").fill("Count from one to a thousand, in words.")
     page.get_by_role("button", name="Send").click()
+    expect(answer).to_have_count(2)
     expect(answer.last).to_contain_text("first token after")
     page.get_by_role("button", name="Stop").click()
     expect(answer.last).to_contain_text("stopped")

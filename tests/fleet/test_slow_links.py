@@ -90,7 +90,7 @@ def test_a_frontend_killed_in_the_middle_is_replaced_by_another(fleet: Cluster, 
     for frontend in ("a", "b"):
         wait_for_bytes(fleet, job, frontend=frontend)
     for name in ("a", "b"):
-        fleet.frontends[name].send(signal.SIGKILL)
+        fleet.frontends[name].kill()
     fleet.start_frontend("b", "--auto-approve")
     again = fleet.post("/api/backends/install/slow", frontend="b", key="the-one-request")
     assert again.json()["jobID"] == job, "the same key leads to the same operation"
