@@ -97,6 +97,12 @@ class Operation:
     nodes: tuple[NodeProgress, ...] = ()
 
     @property
+    def name(self) -> str:
+        """The requested reference without its gallery: `name` or `name@version`."""
+        parts = self.reference.split("@")
+        return "@".join(parts[parts.index(self.backend) :]) if self.backend in parts else parts[-1]
+
+    @property
     def percentage(self) -> float:
         """The average of the nodes that take part."""
         if self.state is OperationState.COMPLETED:

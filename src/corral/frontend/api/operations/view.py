@@ -101,7 +101,7 @@ def view_operation(operation: Operation) -> OperationView:
     return OperationView(
         id=operation.reference,
         fullName=operation.reference,
-        name=operation.reference.rpartition("@")[2],
+        name=operation.name,
         jobID=operation.id,
         progress=round(operation.percentage),
         taskType="Waiting" if waiting else _task_of(operation.verb),
