@@ -234,13 +234,16 @@ def test_a_rollback_to_a_version_takes_the_digest_that_is_on_the_disk() -> None:
         ("ABC123", "sha256:abc123ff"),
         ("sha256:abc123ff", "sha256:abc123ff"),
         ("dead", "dead"),
+        ("abc12", "abc12"),
+        ("9", "9"),
+        ("sha256:9", "sha256:9eb4185d"),
     ],
 )
 def test_the_beginning_of_a_digest_will_do(wanted: str, expected: str) -> None:
-    found = ObservedBackend(name="echo", digest=NEW, versions=("sha256:abc123ff", "sha256:abc9"))
+    found = ObservedBackend(name="echo", digest=NEW, versions=("sha256:abc123ff", "sha256:abc9", "sha256:9eb4185d"))
     assert complete_digest(wanted, [state(found)], "echo") == expected
     with pytest.raises(InvalidInput, match="several versions"):
-        complete_digest("abc", [state(found)], "echo")
+        complete_digest("sha256:abc", [state(found)], "echo")
 
 
 def test_names_are_found_in_any_case() -> None:

@@ -21,6 +21,9 @@ from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import ObservedBackend, family_of, find_named
 from corral.core.nodes.targets import Skipped
 
+SHORTEST_PREFIX = 6
+"""Digits of a digest that are taken for one without `sha256:` before them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeBackends:
@@ -268,9 +271,11 @@ def complete_digest(given: str, states: Iterable[NodeBackends], backend: str) ->
 
 
 def match_digest(given: str, known: Iterable[str], backend: str) -> str:
-    """The known digest that begins like this; the given text where none does."""
-    start, known = given.strip().lower().removeprefix("sha256:"), set(known)
-    if given in known or not start:
+    """The known digest that begins like this; the given text where none does. Fewer than six digits without
+    `sha256:` are no digest: `9` is a version, whatever the digests begin with."""
+    text, known = given.strip().lower(), set(known)
+    start = text.removeprefix("sha256:")
+    if given in known or not start or (start == text and len(start) < SHORTEST_PREFIX):
         return given
     matching = sorted(digest for digest in known if digest.removeprefix("sha256:").startswith(start))
     if len(matching) > 1:
