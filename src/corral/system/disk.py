@@ -51,8 +51,8 @@ class Disk(Protocol):
         """Of all files below it; hard links count once."""
         ...
 
-    def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
-        """Locks the directory for one process of a kind. Raises Conflict if another process holds it, Unavailable if
+    def hold(self, directory: Path, what: str) -> AbstractContextManager[int]:
+        """Locks the directory for one process of a kind; gives the lock's descriptor. Raises Conflict if another process holds it, Unavailable if
         it cannot be used."""
         ...
 
@@ -123,7 +123,7 @@ class SystemDisk:
                 sizes[status.st_dev, status.st_ino] = status.st_size
         return sum(sizes.values())
 
-    def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
+    def hold(self, directory: Path, what: str) -> AbstractContextManager[int]:
         return lock_directory(directory, what)
 
     def is_held(self, directory: Path, what: str) -> bool:
