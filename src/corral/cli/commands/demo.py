@@ -98,9 +98,7 @@ class Demo:
             ports = f"--backend-ports={first}-{first + 999}"
             self._components[name] = self._plan.worker(name, name, self._directory / name, ports)
         for component in self._components.values():
-            component.child = await spawn_child(
-                component.command, environment=os.environ, log_path=component.log_path
-            )
+            component.child = await spawn_child(component.command, environment=os.environ, log_path=component.log_path)
 
     async def _stop(self) -> None:
         workers = [self._components[name] for name in NODES if name in self._components]

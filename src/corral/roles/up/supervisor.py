@@ -1,5 +1,5 @@
 """Keeps the components of `corral up` running: restarts them, limits their logs, reports a full disk, and stops them in
-order. When all are ready, the process continues as `corral.roles.up.__main__`, which needs half the memory (ADR 0856)."""
+order. When all are ready, the process continues as `corral.roles.up.__main__`, with half the memory (ADR 0856)."""
 
 import asyncio
 import errno
@@ -33,7 +33,8 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 def print_line(text: str = "") -> None:
     try:
-        print(text, flush=True)
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
     except OSError as error:
         if error.errno != errno.ENOSPC:  # the output is a file on a full disk: no reason to stop
             raise
@@ -163,7 +164,7 @@ async def continue_small(components: Sequence[UpChild], data: Path, *, lock: int
             os.set_inheritable(descriptor, True)
         # -P: modules in the current directory must not be imported.
         arguments = [sys.executable, "-P", "-m", "corral.roles.up", f"--data-dir={data}"]
-        os.execv(sys.executable, [*arguments, f"--components={reading}", f"--lock={lock}"])
+        os.execv(sys.executable, [*arguments, f"--components={reading}", f"--lock={lock}"])  # noqa: S606
     except OSError:
         pass  # not enough memory, or no such interpreter any more: the larger program continues
     finally:
