@@ -52,8 +52,8 @@ class Disk(Protocol):
         ...
 
     def hold(self, directory: Path, what: str) -> AbstractContextManager[int]:
-        """Locks the directory for one process of a kind; gives the lock's descriptor. Raises Conflict if another process
-        holds it, Unavailable if it cannot be used."""
+        """Locks the directory for one process of a kind; gives the lock's descriptor. Raises Conflict if another
+        process holds it, Unavailable if it cannot be used."""
         ...
 
     def is_held(self, directory: Path, what: str) -> bool: ...
