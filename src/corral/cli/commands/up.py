@@ -18,7 +18,7 @@ from corral.core.errors import CorralError, InvalidSetting
 from corral.core.sizes import format_bytes
 from corral.roles.frontend.exposure import check_exposure, local_url, public_url
 from corral.roles.up.children import UpChildPlan
-from corral.roles.up.supervisor import Spawn, Supervisor, UpChild, continue_small, print_line
+from corral.roles.up.supervisor import Spawn, UpSupervisor, UpChild, continue_small, print_line
 from corral.settings.roles import UpSettings
 from corral.settings.values import is_loopback_host, split_host_port
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
@@ -82,7 +82,7 @@ class Up:
             components = self._plan.everything(self._name)
             print_line(f"Corral {__version__}, data in {self._data}\n")
             self._remember()
-            supervisor = Supervisor(
+            supervisor = UpSupervisor(
                 components, self._data, spawn=self._spawn, clock=self._clock, ids=self._ids, disk=self._disk
             )
             main = asyncio.current_task()

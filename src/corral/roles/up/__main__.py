@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from corral.roles.up.supervisor import STOP_SIGNALS, Supervisor, read_components
+from corral.roles.up.supervisor import STOP_SIGNALS, UpSupervisor, read_components
 from corral.system import SystemClock, SystemDisk, SystemIds
 from corral.system.children import spawn_child
 from corral.system.run import run_until_signal
@@ -14,7 +14,7 @@ from corral.system.run import run_until_signal
 
 async def _supervise(data: Path, components: int, lock: int) -> None:
     os.set_inheritable(lock, False)
-    supervisor = Supervisor(
+    supervisor = UpSupervisor(
         read_components(components),
         data,
         spawn=spawn_child,

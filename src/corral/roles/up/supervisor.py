@@ -60,7 +60,7 @@ class UpChild:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Supervisor:
+class UpSupervisor:
     def __init__(
         self, components: Sequence[UpChild], data: Path, *, spawn: Spawn, clock: Clock, ids: Ids, disk: Disk
     ) -> None:
