@@ -18,7 +18,7 @@ from corral.core.errors import CorralError, InvalidSetting
 from corral.core.sizes import format_bytes
 from corral.roles.frontend.exposure import check_exposure, local_url, public_url
 from corral.roles.up.children import UpChildPlan
-from corral.roles.up.supervisor import Spawn, UpSupervisor, UpChild, continue_small, print_line
+from corral.roles.up.supervisor import Spawn, UpChild, UpSupervisor, continue_small, print_line
 from corral.settings.roles import UpSettings
 from corral.settings.values import is_loopback_host, split_host_port
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
