@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,19 +28,17 @@ class Block:
     span: int
     taken: int
 
-    def take(self, count: int) -> int:
+    def take(self, count: int, *, claim: Callable[[int], bool] | None = None) -> int:
         """The first of `count` ports in a row. Where others have claimed all there are, any that nobody listens on."""
         step = min(count, _UNIT)
-        for is_mine in (_claim, lambda _unit: True):
-            for _ in range(self.span // step):
-                if self.taken + count > self.span:
-                    self.taken = 0
-                first = self.first + self.taken
+        for is_mine in (claim or _claim, lambda _unit: True):
+            for turn in range(self.span // step):
+                offset = (self.taken + turn * step) % self.span
+                first = self.first + offset
                 units = range(first - first % _UNIT, first + count, _UNIT)
-                if all(map(is_mine, units)) and _is_free(first):
-                    self.taken += count
+                if offset + count <= self.span and all(map(is_mine, units)) and _is_free(first):
+                    self.taken = offset + count  # the next caller gets others, also before somebody listens on these
                     return first
-                self.taken += step
         raise AssertionError(f"every port from {self.first} to {self.first + self.span - 1} is in use")
 
 
