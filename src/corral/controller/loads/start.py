@@ -57,7 +57,13 @@ async def start_replica(
     build = resolved.build if isinstance(resolved, ResolvedBackend) else None
     engine = plan_engine(model.config, paths)
     peers = await services.peers.find(build.digest if build is not None else None, besides=node.id)
-    start = _start_options(engine, files=_files_of(model), generation=replica.generation, lease_s=services.lease_s)
+    start = _start_options(
+        engine,
+        files=_files_of(model),
+        generation=replica.generation,
+        lease_s=services.lease_s,
+        memory_bytes=await _read_reserved(load, replica),
+    )
     request = InstallRequest(
         backend=backend,
         model_id=model.name,
@@ -93,6 +99,12 @@ async def start_replica(
         load_ms=int((services.clock.monotonic_s() - began_s) * 1000),
         device=device_class(node),
     )
+
+
+async def _read_reserved(load: LoadContext, replica: Replica) -> int | None:
+    """The memory that is reserved now: it was corrected when the weights arrived."""
+    rows = await load.stores.replicas.read_of_node(replica.node_id)
+    return next((row.memory_bytes for row in rows if row.id == replica.id), replica.memory_bytes)
 
 
 async def _check_not_deleted(load: LoadContext, backend: str, node: Node) -> None:
@@ -163,12 +175,15 @@ def _files_of(model: StoredModel) -> list[str]:
     return sorted({*plan.names, *(file.filename for file in plan.files)})
 
 
-def _start_options(engine: EngineStart, *, files: list[str], generation: int, lease_s: float) -> StartOptions:
+def _start_options(
+    engine: EngineStart, *, files: list[str], generation: int, lease_s: float, memory_bytes: int | None
+) -> StartOptions:
     return StartOptions(
         model=engine.model,
         model_name=engine.model_name,
         context=engine.context,
         slots=engine.slots,
+        memory_bytes=memory_bytes,
         embeddings=engine.embeddings,
         files=files,
         generation=generation,

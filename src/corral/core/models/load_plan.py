@@ -11,8 +11,6 @@ from corral.core.errors import InvalidInput
 from corral.core.models.config import ConfigFile, ModelConfig, is_model_path
 from corral.core.models.config_schema import numbers, text, whole
 
-# Several slots, so that one conversation does not block all others. The cost is memory for four contexts.
-DEFAULT_SLOTS = 4
 LAST_PART_MOST_BYTES = 200
 SLOT_OPTIONS = ("parallel", "slots")
 """Names for one option that all engines have; the first that is set is used."""
@@ -42,7 +40,9 @@ class EngineStart:
     model: str
     model_name: str
     context: int | None = None
+    """Tokens of one conversation; -1 for all that the model was trained for. None: the engine decides."""
     slots: int | None = None
+    """Requests at the same time. None: the engine decides."""
     embeddings: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     """Options that the engine does not know are ignored: the configuration may be written for another engine."""
@@ -190,10 +190,15 @@ def _hex(sha256: str) -> str:
 
 
 def capacity_of(config: ModelConfig, slots: int | None) -> int | None:
-    """How many requests a replica processes at the same time: the slots of its engine, limited by
-    `limits.max_concurrent` (0 for no limit). Further requests are queued. None: unknown."""
+    """How many requests a replica may have open by its configuration: the configured slots of its engine, limited by
+    `limits.max_concurrent` (0 for no limit). Further requests are queued. None: the engine decides."""
     known = [number for number in (slots, config.max_concurrent) if number]
     return min(known) if known else None
+
+
+def has_elastic_context(config: ModelConfig) -> bool:
+    """Whether its engine is given as much context as fits into the reserved memory: llama.cpp, with none configured."""
+    return not config.context_size and config.model.lower().endswith(".gguf")
 
 
 def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
@@ -201,7 +206,7 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
     engine as it is."""
     given = _options(config)
     asked = [_positive(given.pop(name, "")) for name in SLOT_OPTIONS]
-    slots = next(filter(None, asked), DEFAULT_SLOTS)
+    slots = next(filter(None, asked), None)
     for name, file in (
         ("mmproj", config.mmproj),
         ("draft_model", config.draft_model),
@@ -219,11 +224,10 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
             given[name] = str(whole(value))
     if config.document.get("lora_scale") is not None:
         given.setdefault("lora_scale", text(config.document["lora_scale"]))
-    context = config.context_size_or_default
     return EngineStart(
         model=found.get(config.model, config.model),
         model_name=config.name,
-        context=context,
+        context=config.context_size or None,
         slots=slots,
         embeddings=config.embeddings,
         options=given,

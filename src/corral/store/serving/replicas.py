@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from corral.core.nodes.engine_capacity import open_limit
 from corral.core.nodes.node import Node, NodeStatus
 from corral.core.nodes.observed import ProcessStatus
 from corral.core.nodes.targets import pick_serving
@@ -371,7 +372,7 @@ def _route(
                 protocol=replica.protocol,
                 token=replica.token,
                 generation=replica.generation,
-                capacity=replica.capacity,
+                capacity=open_limit(replica.capacity, cluster.engine_of(replica)),
                 revision=replica.revision,
             )
             for replica in pick_routed(
