@@ -1,5 +1,7 @@
 """How llama.cpp is started: from the machine, the weights and the reserved memory."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,7 +78,7 @@ def test_plan_llama_cpp(
     machine: EngineMachine,
     weights: WeightFacts | None,
     memory: int | None,
-    asked: dict[str, int],
+    asked: dict[str, Any],
     expected: LlamaCppPlan,
 ) -> None:
     assert plan_llama_cpp(machine, weights, memory_bytes=memory, **asked) == expected

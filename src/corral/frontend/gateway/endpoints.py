@@ -18,8 +18,8 @@ class Endpoint:
     """One replica. It survives changes of the route table as long as it is the same process."""
 
     __slots__ = (
-        "_default_limit", "_failures", "avoid_until_s", "driven", "hash_key", "head", "heard_s", "limit", "link", "local",
-        "metrics", "node_head", "outstanding", "remote", "repeated", "repeated_head", "replica", "served",
+        "_default_limit", "_failures", "avoid_until_s", "driven", "hash_key", "head", "heard_s", "limit", "link",
+        "local", "metrics", "node_head", "outstanding", "remote", "repeated", "repeated_head", "replica", "served",
     )  # fmt: skip
 
     def __init__(

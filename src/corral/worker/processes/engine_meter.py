@@ -4,9 +4,9 @@ An engine is recognised by its metrics. One without metrics that are known here 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 import structlog
@@ -21,10 +21,10 @@ from corral.core.nodes.engine_capacity import (
     plan_limit,
     read_load,
 )
-from corral.core.processes.process import ProcessKey, Ready
+from corral.core.processes.process import ProcessKey, ProcessView, Ready
 from corral.formats.prometheus_text import sum_metrics
 from corral.system.http_call import HttpAnswer, HttpCall, NoAnswer, NoConnection
-from corral.worker.processes.supervisor import RunningProcess, Supervisor
+from corral.worker.processes.supervisor import RunningProcess
 
 log = structlog.get_logger()
 
@@ -95,8 +95,14 @@ class _Engine:
     capacity: EngineCapacity | None = None
 
 
+class RunningEngines(Protocol):
+    def list(self) -> Sequence[ProcessView]: ...
+
+    def running(self, key: ProcessKey) -> RunningProcess | None: ...
+
+
 class EngineMeter:
-    def __init__(self, supervisor: Supervisor, call: HttpCall, *, changed: Callable[[], None]) -> None:
+    def __init__(self, supervisor: RunningEngines, call: HttpCall, *, changed: Callable[[], None]) -> None:
         """`changed`: called when an engine takes more or fewer requests than before."""
         self._supervisor, self._call, self._changed = supervisor, call, changed
         self._engines: dict[ProcessKey, _Engine] = {}
