@@ -1,0 +1,226 @@
+"""Engines through Corral with its defaults, against the same engines started by hand with their best settings.
+
+    ./dev bench engines
+    python benchmarks/engines.py [--weights FILE.gguf] [--chats 64] [--rounds 3]
+
+Two engines: llama.cpp, the real one, and a mock with vLLM's flags and metrics that gives each running request a token
+every 50 ms. For llama.cpp, the best number of slots for an engine by hand is found first. Then both are measured in
+turns, so that what else the machine does meets both: so many chats at the same time, each streamed. The ratios are the
+medians of all rounds. Without `--weights`, llama.cpp has a model of half a megabyte, whose tokens cost almost nothing:
+a hard case for the gateway.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from harness import vllm_mock
+from harness.cluster import Cluster
+from harness.engine import give_engine, pull_engine
+from harness.nats import Nats
+from harness.oci_registry import OciRegistry
+from harness.ports import free_port
+from harness.programs import Admin, call, clean_environment
+from harness.tiny_model import Shelf, tiny_weights
+from harness.waiting import wait_until
+
+GOAL = 0.98
+SLOTS_BY_HAND = (4, 8, 16, 32)
+ANSWER_WITHIN_S = 600.0
+
+
+@dataclass(frozen=True)
+class Figures:
+    tokens_per_s: float
+    latency_s: float
+    first_token_s: float
+
+    def told(self) -> str:
+        return (
+            f"{self.tokens_per_s:8.0f} tokens/s   latency p50 {self.latency_s * 1000:7.0f} ms"
+            f"   first token p50 {self.first_token_s * 1000:7.0f} ms"
+        )
+
+
+@dataclass(frozen=True)
+class Served:
+    url: str
+    key: str
+    model: str
+
+
+async def chat(served: Served, number: int, max_tokens: int) -> tuple[int, float, float]:
+    """Tokens, and the seconds to the first and to the last."""
+    body = (
+        f'{{"model": "{served.model}", "stream": true, "max_tokens": {max_tokens}, "temperature": 0,'
+        f' "ignore_eos": true, "messages": [{{"role": "user", "content": "story number {number}"}}]}}'
+    ).encode()
+    host, _, port = served.url.removeprefix("http://").partition(":")
+    began_s, first_s, tokens = time.perf_counter(), 0.0, 0
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {served.key}\r\n"
+            f"Content-Type: application/json\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        status = await reader.readline()
+        if b" 200 " not in status:
+            raise RuntimeError(f"{served.url} answered {(status + await reader.read())[:400]!r}")
+        while line := await reader.readline():
+            if line.startswith(b"data: {") and b'"content":' in line and b'"content":null' not in line:
+                first_s = first_s or time.perf_counter() - began_s
+                tokens += 1
+    finally:
+        writer.close()
+    return tokens, first_s, time.perf_counter() - began_s
+
+
+async def measure(served: Served, *, chats: int, each: int, max_tokens: int) -> Figures:
+    async def talk(number: int) -> list[tuple[int, float, float]]:
+        return [await chat(served, number * each + turn, max_tokens) for turn in range(each)]
+
+    began_s = time.perf_counter()
+    async with asyncio.timeout(ANSWER_WITHIN_S):
+        found = [one for talked in await asyncio.gather(*map(talk, range(chats))) for one in talked]
+    took_s = time.perf_counter() - began_s
+    return Figures(
+        tokens_per_s=sum(tokens for tokens, _, _ in found) / took_s,
+        latency_s=statistics.median(latency_s for _, _, latency_s in found),
+        first_token_s=statistics.median(first_s for _, first_s, _ in found),
+    )
+
+
+@contextmanager
+def by_hand(command: list[str], port: int, model: str) -> Iterator[Served]:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: _is_healthy(url), what="the engine is ready", within_s=120)
+        yield Served(url, "", model)
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        return call("GET", f"{url}/health").status == 200
+    except OSError:
+        return False
+
+
+def llama_cpp_by_hand(home: Path, weights: Path, slots: int, context: int) -> tuple[list[str], int]:
+    directory, port = home / "backends" / "llama-cpp" / "current", free_port()
+    command = [
+        str(directory / "bin" / "python"), "-I", str(directory / "corral_launch.py"), "--host=127.0.0.1",
+        f"--port={port}", f"--model={weights}", "--name=m", f"--slots={slots}", f"--context={context}",
+        f"--threads={os.cpu_count() or 1}",
+    ]  # fmt: skip
+    return command, port
+
+
+def compare(name: str, corral: Served, direct: Served, options: argparse.Namespace, max_tokens: int) -> float:
+    """The lower of both ratios: throughput, and latency the other way round."""
+
+    def run(served: Served) -> Figures:
+        return asyncio.run(measure(served, chats=options.chats, each=options.each, max_tokens=max_tokens))
+
+    run(corral), run(direct)  # warm, and the gateway has learnt what the engine takes
+    rounds = [(run(direct), run(corral)) for _ in range(options.rounds)]
+    throughput = statistics.median(ours.tokens_per_s / theirs.tokens_per_s for theirs, ours in rounds)
+    latency = statistics.median(theirs.latency_s / ours.latency_s for theirs, ours in rounds)
+    first = statistics.median(theirs.first_token_s / ours.first_token_s for theirs, ours in rounds)
+    print(f"{name}, {options.chats} chats at the same time, {max_tokens} tokens each")
+    for theirs, ours in rounds:
+        print(f"  by hand  {theirs.told()}")
+        print(f"  Corral   {ours.told()}")
+    print(f"  ratio    throughput {throughput:.3f}   latency {latency:.3f}   first token {first:.3f}   goal {GOAL}")
+    return min(throughput, latency)
+
+
+def serve(admin: Admin, name: str, config: str) -> Served:
+    added = admin.call("POST", "/api/models", body={"config": config})
+    assert added.status == 201, added.body
+    asked = {"model": name, "max_tokens": 1, "messages": [{"role": "user", "content": "hello"}]}
+    answer = admin.call("POST", "/v1/chat/completions", body=asked, within_s=300)
+    assert answer.status == 200, answer.body
+    return Served(admin.url, admin.key, name)
+
+
+def run(directory: Path, options: argparse.Namespace, opened: ExitStack) -> list[float]:
+    home = directory / "engine"
+    pull_engine(home)
+    weights = options.weights or tiny_weights(directory)
+    shelf = Shelf(weights.read_bytes())
+    opened.callback(shelf.close)
+    nats, registry = Nats(directory / "nats"), OciRegistry(directory / "registry")
+    opened.callback(nats.stop)
+    opened.callback(registry.stop)
+    fleet = Cluster(directory, nats, None, registry=registry)
+    opened.callback(fleet.stop)
+    fleet.offer_image("vllm", vllm_mock.vllm_files(), version="1.0")
+    admin = fleet.start_frontend("a", "--auto-approve", "--suspect-after", "10", "--offline-after", "20")
+    give_engine(home, fleet.worker_dir("one"))
+    fleet.start_worker("one")
+    admin.wait_for_status("one", "healthy", within_s=60)
+
+    ratios = []
+    corral = serve(admin, "mock", "name: mock\nbackend: vllm\nparameters: {model: some/model}\n")
+    port = free_port()
+    command = [sys.executable, vllm_mock.__file__, "serve", "some/model", f"--port={port}"]
+    with by_hand(command, port, "mock") as direct:
+        ratios.append(compare("mock of vLLM", corral, direct, options, options.tokens))
+
+    config = "\n".join(line for line in shelf.config("llama").splitlines() if not line.startswith("context_size"))
+    corral = serve(admin, "llama", config)
+    best = max(SLOTS_BY_HAND, key=lambda slots: _throughput(home, weights, slots, options))
+    command, port = llama_cpp_by_hand(home, weights, best, options.context)
+    with by_hand(command, port, "m") as direct:
+        ratios.append(compare(f"llama.cpp, by hand with {best} slots", corral, direct, options, options.tokens))
+    return ratios
+
+
+def _throughput(home: Path, weights: Path, slots: int, options: argparse.Namespace) -> float:
+    command, port = llama_cpp_by_hand(home, weights, slots, options.context)
+    with by_hand(command, port, "m") as direct:
+        figures = asyncio.run(measure(direct, chats=options.chats, each=1, max_tokens=options.tokens))
+    print(f"llama.cpp by hand, {slots:2} slots: {figures.told()}")
+    return figures.tokens_per_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", type=Path, help="a model for llama.cpp")
+    parser.add_argument("--chats", type=int, default=64, help="at the same time")
+    parser.add_argument("--each", type=int, default=2, help="chats one after another")
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--context", type=int, default=512, help="of one slot of llama.cpp by hand")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="corral-engines-"))
+    load_before = os.getloadavg()[0]
+    try:
+        with ExitStack() as opened:
+            ratios = run(directory, options, opened)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(f"load of this machine ({os.cpu_count()} cores): {load_before:.1f} before, {os.getloadavg()[0]:.1f} after")
+    if min(ratios) < GOAL:
+        sys.exit(f"below the goal of {GOAL}")
+
+
+if __name__ == "__main__":
+    main()
