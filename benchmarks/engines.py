@@ -171,14 +171,14 @@ def run(directory: Path, options: argparse.Namespace, opened: ExitStack) -> list
     opened.callback(registry.stop)
     fleet = Cluster(directory, nats, None, registry=registry)
     opened.callback(fleet.stop)
-    fleet.offer_image("vllm", vllm_mock.vllm_files(), version="1.0")
+    fleet.offer_image("vllm-mock", vllm_mock.vllm_files(), version="1.0")
     admin = fleet.start_frontend("a", "--auto-approve", "--suspect-after", "10", "--offline-after", "20")
     give_engine(home, fleet.worker_dir("one"))
     fleet.start_worker("one")
     admin.wait_for_status("one", "healthy", within_s=60)
 
     ratios = []
-    corral = serve(admin, "mock", "name: mock\nbackend: vllm\nparameters: {model: some/model}\n")
+    corral = serve(admin, "mock", "name: mock\nbackend: vllm-mock\nparameters: {model: some/model}\n")
     port = free_port()
     command = [sys.executable, vllm_mock.__file__, "serve", "some/model", f"--port={port}"]
     with by_hand(command, port, "mock") as direct:
