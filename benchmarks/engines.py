@@ -79,7 +79,7 @@ async def chat(served: Served, number: int, max_tokens: int) -> tuple[int, float
         status = await reader.readline()
         if b" 200 " not in status:
             raise RuntimeError(f"{served.url} answered {(status + await reader.read())[:400]!r}")
-        while line := await reader.readline():
+        while (line := await reader.readline()) and line != b"data: [DONE]\n":
             if line.startswith(b"data: {") and b'"content":' in line and b'"content":null' not in line:
                 first_s = first_s or time.perf_counter() - began_s
                 tokens += 1

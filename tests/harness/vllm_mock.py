@@ -81,13 +81,16 @@ class Engine:
                 body = await reader.readexactly(int(head.get(b"content-length", b"0")))
                 await self.answer(line.split()[1].decode(), head, body, writer)
                 await writer.drain()
+                if head.get(b"connection", b"").lower() == b"close":
+                    break
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
     async def answer(self, path: str, head: dict[bytes, bytes], body: bytes, writer: asyncio.StreamWriter) -> None:
-        if path.startswith("/v1/") and head.get(b"authorization", b"") != b"Bearer " + self.token.encode():
+        known = not self.token or head.get(b"authorization", b"") == b"Bearer " + self.token.encode()
+        if path.startswith("/v1/") and not known:
             _send(writer, b"{}", status=b"401 Unauthorized")
         elif path == "/health":
             _send(writer, b"")
