@@ -20,7 +20,7 @@ HEADROOM_SHARE = 0.05
 ESTIMATE_FACTOR = 1.2
 ESTIMATE_EXTRA_BYTES = 256 << 20
 # What a replica whose configuration sets no context may get beyond the estimate, where there is memory to spare.
-CONTEXT_MOST_BYTES = 4 * GIB
+CONTEXT_LEAST_BYTES, CONTEXT_MOST_BYTES = 2 * GIB, 4 * GIB
 # What a process writes to disk that needs no new files: its records, log and scratch space.
 START_BYTES = 64 << 20
 
@@ -71,19 +71,21 @@ class Need:
         return failures or int(node_id in self.unconfirmed_on)
 
     def memory_bytes(self, device: str) -> int | None:
+        """The least that it needs. What an elastic context took elsewhere is not needed here."""
         measured = self.measured_bytes.get(device)
-        if measured is not None:
-            return measured
-        return estimate_bytes(self.weights_bytes) if self.weights_bytes is not None else None
+        estimate = estimate_bytes(self.weights_bytes) if self.weights_bytes is not None else None
+        if measured is not None and estimate is not None and self.has_elastic_context:
+            return min(measured, estimate)
+        return measured if measured is not None else estimate
 
     def reserved_bytes(self, node: "NodeCapacity", *, evicts: bool = False) -> int | None:
-        """What is reserved: where the node has memory to spare, up to half of it for a longer context and more slots.
-        A measured footprint includes what an earlier load got."""
+        """What is reserved: where the node has memory to spare, up to half of it for a longer context and more slots."""
         least = self.memory_bytes(node.device)
-        if least is None or evicts or not self.has_elastic_context or node.device in self.measured_bytes:
+        if least is None or evicts or not self.has_elastic_context:
             return least
         spare = max(0, (node.free_memory or 0) - least) // 2
-        return least + min(spare, self.weights_bytes or 0, CONTEXT_MOST_BYTES)
+        wanted = min(max(self.weights_bytes or 0, CONTEXT_LEAST_BYTES), CONTEXT_MOST_BYTES)
+        return least + min(spare, wanted)
 
     def disk_bytes(self, node_id: str) -> int:
         """Size of the weights plus 5 %, at least 1 GiB more; for weights of unknown size only that 1 GiB."""
