@@ -470,7 +470,11 @@ _HYPERTHREADS = "".join(
     [
         pytest.param({}, 8, id="two-threads-of-a-core-count-once"),
         pytest.param(
-            {"/proc/self/cgroup": "0::/app/worker\n", "/sys/fs/cgroup/app/cpu.max": "300000 100000\n"},
+            {
+                "/proc/self/cgroup": "0::/app/worker\n",
+                "/sys/fs/cgroup/app/worker/cpu.max": "max 100000\n",
+                "/sys/fs/cgroup/app/cpu.max": "300000 100000\n",
+            },
             3,
             id="a-share-of-a-parent-group",
         ),

@@ -79,7 +79,7 @@ class Need:
         return measured if measured is not None else estimate
 
     def reserved_bytes(self, node: "NodeCapacity", *, evicts: bool = False) -> int | None:
-        """What is reserved: where the node has memory to spare, up to half of it for a longer context and more slots."""
+        """What is reserved: where the node has memory to spare, up to half of it for more slots and context."""
         least = self.memory_bytes(node.device)
         if least is None or evicts or not self.has_elastic_context:
             return least
