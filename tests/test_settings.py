@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from corral.artifacts.references import DOCKER_HUB
 from corral.cli.main import cli
 from corral.core.errors import InvalidSetting
-from corral.settings.reading import environment_names, find_unknown_variables, load_settings
+from corral.settings.reading import environment_names, find_ignored, find_unknown_variables, load_settings
 from corral.settings.roles import FrontendSettings, RoleSettings, UpSettings, WorkerSettings
 from corral.settings.values import is_loopback_host, redact_url, split_host_port
 from corral.worker.backends.download_settings import artifact_settings
@@ -177,7 +177,11 @@ def test_the_sources_of_backends_are_set_by_settings(tmp_path: Path) -> None:
     file = tmp_path / "corral.toml"
     mirrors = '"docker.io" = ["one.lan:5000", "two.lan"], "quay.io" = "one.lan:5000"'
     file.write_text(f"[worker]\nregistry_mirrors = {{{mirrors}}}\n")
-    environ = {"CORRAL_REGISTRY_LOGINS": "docker.io=me:a=b:c\nquay.io=robot:p", "CORRAL_DOWNLOAD_RATE": "20MB"}
+    environ = {
+        "CORRAL_REGISTRY_LOGINS": "docker.io=me:a=b:c\nquay.io=robot:p",
+        "CORRAL_DOWNLOAD_RATE": "20MB",
+        "CORRAL_PYTHONS": "/opt/python/bin,python3.12",
+    }
     settings = load({"data_dir": str(tmp_path), "trusted_hosts": "Registry.LAN,10.0.0.0/8"}, environ, file)
     assert "a=b" not in repr(settings)
     found = artifact_settings(settings, {})
@@ -185,6 +189,7 @@ def test_the_sources_of_backends_are_set_by_settings(tmp_path: Path) -> None:
     logins = {host: (login.username, login.password) for host, login in found.registry_logins.items()}
     assert logins == {DOCKER_HUB: ("me", "a=b:c"), "quay.io": ("robot", "p")}
     assert found.network.trusted_hosts == {"registry.lan", "10.0.0.0/8"}
+    assert found.pypi.pythons == ("/opt/python/bin", "python3.12")
     assert (found.transfer.bandwidth_bytes_per_s, found.keep_versions) == (20_000_000, 3)
     flags = {"registry_mirrors": "quay.io=one.lan:5000,quay.io=two.lan"}
     assert load(flags).registry_mirrors == {"quay.io": ("one.lan:5000", "two.lan")}
@@ -312,3 +317,11 @@ def test_a_size_may_have_a_unit_and_the_help_shows_its_default_with_one() -> Non
     assert settings.request_limit_bytes == 64 << 20
     shown = " ".join(CliRunner().invoke(cli, ["frontend", "--help"]).output.split())
     assert "for example `64MiB`. Default: 32.0 MiB. [CORRAL_REQUEST_LIMIT]" in shown
+
+
+def test_a_worker_says_which_of_localais_directories_it_does_not_use() -> None:
+    ignored = find_ignored({"LOCALAI_MODELS_PATH": "/m", "BACKENDS_PATH": "/b", "HOME": "/"}, Path("/srv/corral"))
+    assert ignored == [
+        "LOCALAI_MODELS_PATH is not used: a Corral worker keeps weights in /srv/corral",
+        "BACKENDS_PATH is not used: a Corral worker keeps backends in /srv/corral",
+    ]

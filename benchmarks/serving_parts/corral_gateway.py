@@ -2,12 +2,12 @@
 
     corral_gateway.py PORT ADDRESS[,ADDRESS...] KEY [--model NAME] [--shared]
 
-Keys are read from a real SQLite store, and usage is written to it. Routing, limits, queue and metrics are on.
+Keys are read from a real SQLite store, and usage is written to it. Routing, limits, queue and metrics are on, and
+garbage is collected as in a frontend.
 """
 
 import argparse
 import asyncio
-import gc
 import tempfile
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from corral.store.access.api_keys import AccessStore, Scope
 from corral.store.open import open_database
 from corral.store.serving.usage import UsageStore
 from corral.system import SystemClock, SystemIds
+from corral.system.gc_pauses import collect_in_small_steps
 from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
 from corral.system.run import run_until_signal
@@ -76,8 +77,7 @@ async def main(options: argparse.Namespace, directory: Path) -> None:
             tasks.create_task(keys.follow())
             tasks.create_task(gateway.table.follow())
             tasks.create_task(usage.run())
-            gc.collect()
-            gc.freeze()
+            tasks.create_task(collect_in_small_steps())
             await serve_http(PlainTextResponse("the app"), listener, raw_handler=gateway)
 
 

@@ -53,10 +53,10 @@ def test_a_failure_says_what_stood_in_the_way_and_exits_non_zero(registry: FakeR
     assert "returned 404" in corral("pull", f"{registry.host}/none:latest", fails=True)
     for command in ("pull", "inspect"):
         assert "No gallery has a backend named nonsense. `corral" in corral(command, "nonsense", fails=True)
-        assert "Did you mean llama-cpp?" in corral(command, "llama-ccp", fails=True)
+        assert "Did you mean llama-cpp" in corral(command, "llama-ccp", fails=True)
         assert "A model has that name: add --model." in corral(command, "smollm2", fails=True)
-    assert "with --capability" in corral("pull", "vllm", fails=True)
-    assert "vllm has no build for default" in corral("inspect", "vllm", fails=True)
+    assert "with --capability" in corral("pull", "cuda-vllm", fails=True)
+    assert "cuda-vllm requires nvidia" in corral("inspect", "cuda-vllm", fails=True)
     assert "was requested" in corral("pull", registry.push(image(b"1")), "--digest", "sha256:" + "0" * 64, fails=True)
 
 

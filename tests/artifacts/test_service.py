@@ -15,7 +15,6 @@ from corral.artifacts.galleries.catalogue import Catalogue
 from corral.artifacts.galleries.entries import parse_backends
 from corral.artifacts.requests import ModelFile
 from corral.core.backends.build import BuildRef
-from corral.core.backends.variants import index_by_name
 from corral.core.transfer import TransferProgress
 from corral.system import SystemClock, SystemIds
 from harness.artifacts import Exchange, FakeRegistry, Image, fast_settings, files_layer, leftovers
@@ -109,7 +108,7 @@ async def test_cancelling_stops_the_work_and_keeps_or_discards(
 
 async def test_a_node_no_variant_fits_is_told_before_anything_moves(settings: ArtifactSettings) -> None:
     entries = parse_backends(b"- {name: m, capabilities: {nvidia: c}}\n- {name: c, uri: quay.io/x/cuda}\n", gallery="g")
-    catalogue = Catalogue(entries=tuple(entries), galleries=(), by_name=index_by_name(entries))
+    catalogue = Catalogue(entries=tuple(entries), galleries=())
     async with open_artifacts(settings) as artifacts:
         assert artifacts.request_for(catalogue, "m", "nvidia").build.uris == ("quay.io/x/cuda",)
         with pytest.raises(NoVariantFits, match="no build for amd"):

@@ -118,7 +118,19 @@ def test_doctor_finds_nothing_wrong_while_it_runs(up: Up) -> None:
     environment = clean_environment(CORRAL_DATA_DIR=str(up.data))
     findings = json.loads(run_cli("doctor", "--json", environment=environment).stdout)
     checks = {finding["check"] for finding in findings}
-    assert checks == {"python", "disk", "frontend", "port", "gpu", "store", "bus", "bus program", "clock", "isolation"}
+    assert checks == {
+        "python",
+        "disk",
+        "frontend",
+        "port",
+        "gpu",
+        "store",
+        "bus",
+        "bus program",
+        "clock",
+        "isolation",
+        "builds",
+    }
     assert [finding for finding in findings if finding["state"] == "problem"] == []
     assert "No problems found" in run_cli("doctor", environment=environment).stdout
 

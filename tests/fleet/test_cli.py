@@ -106,7 +106,7 @@ def check_install(admin: Admin, shell: Shell) -> None:
     assert shell.run("backends", "upgrades") == "All backends are up to date.\n"
     policies = shell.json("backends", "policies")
     assert [(policy["backend"], policy["ensure"]) for policy in policies] == [("echo", "present")]
-    assert re.search(r"present  +all ", shell.run("backends", "policies"))
+    assert re.search(r"present  +follow  +all ", shell.run("backends", "policies"))
 
 
 def check_policy_exceptions(shell: Shell) -> None:
@@ -123,16 +123,22 @@ def check_rollback_is_kept(shell: Shell, first: str, second: str) -> None:
     assert {node["digest"] for node in shell.json("backends", "list", "echo")[0]["nodes"]} == {second}
     assert "rollback echo: done (1 node)" in shell.run("backends", "rollback", "echo", "--node", "two")
     assert digests(shell) == {"one": second, "two": first}
-    assert "not upgraded on two, where it was rolled back" in shell.run("backends", "upgrades")
+    listed = shell.run("backends", "upgrades")
+    assert re.search(
+        r"echo on two: pinned to 1\.0 since .* by key admin \(rolled back from 2\.0\); 2\.0 available", listed
+    )
     held = shell.run("backends", "upgrade", "--all")
-    assert "No upgrades, except versions that were rolled back." in held
-    assert "`corral backends upgrade echo` installs the newest version" in held
+    assert "No upgrades, except for pinned backends." in held
+    assert "echo on two: pinned to 1.0 since" in held
+    shown = shell.run("backends", "upgrade", "echo", "--node", "two", code=1)
+    assert "`corral backends follow echo` lets it follow the galleries again" in shown
 
 
 def check_newer_version(admin: Admin, shell: Shell, first: str, third: str) -> None:
-    listed = shell.run("backends", "upgrades", "--check")
-    assert "3.0" in listed
-    assert "where it was rolled back" not in listed, "this is not the one it was rolled back from"
+    assert re.search(
+        r"echo +1\.0 +3\.0 +one, two \(pinned\)|echo +2\.0 +3\.0 +one, two \(pinned\)",
+        shell.run("backends", "upgrades", "--check"),
+    )
     shell.run("backends", "policies", "--drift", "echo", "freeze")
     shown = shell.run("backends", "upgrade", "--all")
     assert "echo: not upgraded: echo is frozen by a policy; `corral backends policies --drift" in shown
@@ -142,13 +148,8 @@ def check_newer_version(admin: Admin, shell: Shell, first: str, third: str) -> N
     shell.run("backends", "upgrade", "--all", "--node", "one")
     assert digests(shell) == {"one": third, "two": first}
     assert shell.json("backends", "upgrade", "--all", "--selector", "node.name=one") == [], "that has it already"
-    shell.run("backends", "upgrade", "--all")
+    shell.run("backends", "upgrade", "echo", "--unpin")
     assert digests(shell) == {"one": third, "two": third}
-    shell.run("backends", "rollback", "echo", "--node", "two")
-    (two,) = shell.json("backends", "upgrades")["echo"]["node_drift"]
-    assert (two["node_name"], two["rolled_back"]) == ("two", True)
-    shell.run("backends", "upgrade", "echo")
-    assert digests(shell) == {"one": third, "two": third}, "who names it means it"
 
 
 def check_delete(shell: Shell) -> None:
@@ -173,6 +174,34 @@ def check_history(shell: Shell) -> None:
     assert "request" in rolled
     shell.run("ops", "clear")
     assert shell.json("ops", "history")["operations"] == []
+
+
+def test_pins_are_set_listed_explained_and_ended(fleet: Cluster) -> None:
+    first = fleet.offer_image("echo", localai_files("1"), tag="1.0", version="1.0")
+    second = fleet.offer_image("echo", localai_files("2"), tag="2.0", version="2.0")
+    _, shell = start(fleet, "one")
+
+    def digest() -> str:
+        [node] = shell.json("backends", "list", "echo@2.0")[0]["nodes"]
+        return str(node["digest"])
+
+    assert "No pins: all backends follow the galleries." in shell.run("backends", "pins")
+    shell.run("backends", "install", "echo")
+    assert digest() == second
+    assert "there is no version '9'" in shell.run("backends", "pin", "echo", "9", code=1)
+    assert "pin echo: done (1 node)" in shell.run("backends", "pin", "echo", "v1.0", "--reason", "2.0 leaks")
+    assert digest() == first
+    assert re.search(r"echo +1\.0 +all +.* key admin +2\.0 leaks", shell.run("backends", "pins"))
+    assert re.search(r"present +1\.0 +all", shell.run("backends", "policies"))
+    for words in (["backend", "echo", "--node", "one"], ["echo"]):
+        why = shell.run("why", *words)
+        assert "version: pinned to 1.0 since" in why
+        assert re.search(r"upgrade: held back: pinned to 1\.0 since .* \(2\.0 leaks\); 2\.0 available", why)
+    shell.run("backends", "pin", "echo", second.removeprefix("sha256:")[:12])
+    assert digest() == second, "whatever was printed is accepted"
+    assert "echo is pinned. All nodes that have it are at this version." in shell.run("backends", "pin", "echo", "2.0")
+    assert "echo follows the galleries." in shell.run("backends", "follow", "echo")
+    assert "echo is not pinned" in shell.run("backends", "follow", "echo", code=1)
 
 
 def test_what_came_from_a_directory_is_shown_as_not_checked(fleet: Cluster, tmp_path: Path) -> None:

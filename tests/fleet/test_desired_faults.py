@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from corral.core.backends.build import short_digest
 from harness.cluster import Cluster
 from harness.localai_backend import localai_files
 from harness.programs import clean_environment, run_cli
@@ -41,8 +42,8 @@ def test_a_disk_full_until_all_retries_are_exhausted_and_freed_then_gets_what_wa
     fleet: Cluster, small_disk: Path
 ) -> None:
     digest = fleet.offer_image("echo", {**localai_files("1"), "weights": os.urandom(1 << 20)})
-    retries = ("--backend-max-attempts", "10", "--backend-retry-base", "0.1", "--backend-retry-max", "0.5",
-               "--backend-retry-exhausted", "2")  # fmt: skip
+    # Retries by time alone would take an hour: only the disk brings the next one.
+    retries = ("--backend-max-attempts", "10", "--backend-retry-base", "0.1", "--backend-retry-max", "0.5")
     for name in ("a", "b"):
         fleet.start_frontend(name, "--auto-approve", *retries)
     fleet.start_worker("small", "--disk-headroom", "1MiB")
@@ -89,11 +90,18 @@ def test_a_fleet_rollback_holds_for_machines_that_wait_join_or_are_wiped(fleet: 
     def shows_all() -> bool:
         """What a worker has just reported is in the frontend's next answer or the one after."""
         lagging = fleet.upgrades()["echo"]["node_drift"]
-        return {node["node_name"]: node["rolled_back"] for node in lagging} == all_of_them
+        return {node["node_name"]: bool(node["pinned"]) for node in lagging} == all_of_them
 
-    wait_until(shows_all, what="all three are listed as rolled back")
-    assert fleet.post("/api/backends/upgrades/apply").json() == {"jobs": {}, "refused": {}}
-    fleet.wait_for_operation(fleet.begin("/api/backends/upgrade/echo"))
+    wait_until(shows_all, what="all three are listed as pinned")
+    applied = fleet.post("/api/backends/upgrades/apply").json()
+    assert (applied["jobs"], applied["refused"]) == ({}, {})
+    assert applied["pinned"]["echo"].startswith(f"pinned to {short_digest(first)} since ")
+    assert applied["pinned"]["echo"].endswith(
+        f"(rolled back from {short_digest(second)}); {short_digest(second)} available"
+    )
+    refused = fleet.post("/api/backends/upgrade/echo")
+    assert (refused.status, "corral backends follow echo" in refused.message) == (409, True)
+    fleet.wait_for_operation(fleet.begin("/api/backends/upgrade/echo", {"unpin": True}))
     fleet.start_worker("last")
     wanted = dict.fromkeys(["one", "late", "newcomer", "last"], second)
     fleet.wait_for_digests("echo", wanted, within_s=60)
@@ -121,6 +129,8 @@ def test_a_digest_the_registry_has_no_more_is_looked_up_again_and_an_explicit_on
     assert "is no longer at its source" in told
     failed = fleet.wait_for_operation(explicit, "failed", within_s=60)
     assert gone in failed["error"]
+    told_why = "no version number is known to look it up again"
+    wait_until(lambda: told_why in fleet.operation(explicit)["nodes"][0]["error"], what="the reason is shown")
 
 
 @pytest.mark.postgres
@@ -175,8 +185,8 @@ def test_a_rolled_back_archive_is_left_alone_and_what_cannot_be_compared_is_said
     fleet.wait_for_operation(fleet.begin("/api/backends/echo/rollback", {"to": first.removeprefix("sha256:")[:12]}))
     assert fleet.digests("echo") == {"one": first}
     [held] = fleet.upgrades()["echo"]["node_drift"]
-    assert held["rolled_back"]
-    assert fleet.post("/api/backends/upgrades/apply").json() == {"jobs": {}, "refused": {}}
+    assert held["pinned"]
+    assert fleet.post("/api/backends/upgrades/apply").json()["jobs"] == {}
     assert fleet.digests("echo") == {"one": first}
 
 
@@ -195,7 +205,7 @@ def test_upgrading_everything_leaves_a_rolled_back_machine_alone_beside_one_that
     fleet.wait_for_operation(fleet.begin("/api/backends/upgrade/echo", only))
     fleet.wait_for_operation(fleet.begin("/api/backends/echo/rollback", only))
     assert fleet.digests("echo") == {"behind": first, "held": first}
-    lagging = {node["node_name"]: node["rolled_back"] for node in fleet.upgrades()["echo"]["node_drift"]}
+    lagging = {node["node_name"]: bool(node["pinned"]) for node in fleet.upgrades()["echo"]["node_drift"]}
     assert lagging == {"behind": False, "held": True}
     if by == "cli":
         environment = clean_environment(CORRAL_URL=admin.url, CORRAL_API_KEY=admin.key)

@@ -1,4 +1,4 @@
-"""F-43: a fleet with LocalAI's workers in it, which know neither generations, nor upgrades, nor progress."""
+"""F-43: a fleet with workers of Corral and of LocalAI in it, which know neither generations nor each other's builds."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import pytest
 
 from harness.cluster import TOKEN, Cluster
 from harness.localai_backend import localai_files
-from harness.localai_worker import OLDEST, SINCE_JULY_2026, SINCE_MAY_2026, LocalAiWorker
+from harness.localai_worker import LocalAiWorker
 from harness.programs import Admin
 
 pytestmark = pytest.mark.registry
@@ -17,53 +17,59 @@ def admin(fleet: Cluster) -> Admin:
     return fleet.start_frontend("a", "--auto-approve")
 
 
-@pytest.fixture(params=[OLDEST], ids=["oldest"])
-def old(fleet: Cluster, admin: Admin, request: pytest.FixtureRequest) -> Iterator[LocalAiWorker]:
-    worker = LocalAiWorker(admin.url, TOKEN, fleet.nats.url, name="old", verbs=request.param)
-    admin.wait_for_status("old", "healthy")
+@pytest.fixture
+def go(fleet: Cluster, admin: Admin) -> Iterator[LocalAiWorker]:
+    worker = LocalAiWorker(admin.url, TOKEN, fleet.nats.url, name="go", directory=fleet.directory / "go")
+    admin.wait_for_status("go", "healthy")
     yield worker
-    worker.stop()
+    worker.crash()
 
 
-@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(
-    "old", [OLDEST, SINCE_MAY_2026, SINCE_JULY_2026], ids=["oldest", "since-may-2026", "since-july-2026"], indirect=True
-)
-def test_old_and_new_workers_do_what_was_requested(fleet: Cluster, admin: Admin, old: LocalAiWorker) -> None:
-    first = fleet.offer_image("echo", localai_files("1"))
-    old.offered["echo"] = first
-    fleet.start_worker("new")
-    admin.wait_for_status("new", "healthy")
+def offer(fleet: Cluster, version: str) -> str:
+    fleet.offer("echo", alias="echo", capabilities={"default": "cpu-echo"})
+    uri = f"oci://{fleet.registry.host}/cpu-echo:latest"
+    return fleet.offer_image("cpu-echo", localai_files(version), uri=uri, alias="echo")
+
+
+def test_both_kinds_of_workers_do_what_was_requested_and_a_family_is_one_row(
+    fleet: Cluster, admin: Admin, go: LocalAiWorker
+) -> None:
+    first = offer(fleet, "1")
+    fleet.start_worker("ours")
+    admin.wait_for_status("ours", "healthy")
     fleet.wait_for_operation(fleet.begin("/api/backends/install/echo"))
-    fleet.wait_for_digests("echo", {"old": first, "new": first})
+    fleet.wait_for_digests("echo", {"go": first, "ours": first})
+    rows = {row["name"]: len(row["nodes"]) for row in admin.call("GET", "/api/fleet/backends").json()}
+    assert rows == {"echo": 2}
+    (offered,) = admin.call("GET", "/api/backends/available?name=echo").json()["backends"]
+    assert offered["installed_on"] == 2
+    assert {one["capability"]: one["variant"] for one in offered["variants"]} == {
+        "default": "cpu-echo",
+        "default (LocalAI worker)": "cpu-echo",
+    }
 
-    second = fleet.offer_image("echo", localai_files("2"))
-    old.offered["echo"] = second
+    second = offer(fleet, "2")
+    assert fleet.post("/api/backends/upgrades/check").status == 200
+    fleet.wait_for(lambda: list(fleet.upgrades()) == ["echo"], "one upgrade is listed")
     upgrade = fleet.wait_for_operation(fleet.begin("/api/backends/upgrade/echo"))
-    assert {node["node_name"]: node["status"] for node in upgrade["nodes"]} == {"old": "success", "new": "success"}
-    fleet.wait_for_digests("echo", {"old": second, "new": second})
-    orders = [
-        (verb, request.get("force", False)) for verb, request in old.asked if verb.endswith(("install", "upgrade"))
-    ]
-    if "backend.upgrade" in old.verbs:
-        assert orders == [("backend.install", False), ("backend.upgrade", False)]
-    else:
-        # Nobody listens for its upgrades, so it was told to install again, and meant.
-        assert orders == [("backend.install", False), ("backend.install", True)]
+    assert {node["node_name"]: node["status"] for node in upgrade["nodes"]} == {"go": "success", "ours": "success"}
+    fleet.wait_for_digests("echo", {"go": second, "ours": second})
 
     fleet.wait_for_operation(fleet.begin("/api/backends/delete/echo"))
     fleet.wait_for_digests("echo", {})
-    assert old.installed == {}
+    assert go.images.list(with_aliases=True) == []
 
 
-def test_what_an_old_worker_refuses_is_shown_in_its_words(fleet: Cluster, admin: Admin, old: LocalAiWorker) -> None:
-    digest = fleet.offer_image("echo", localai_files("1"))
-    assert admin.call("POST", "/api/galleries/refresh").status == 200
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_what_a_localai_worker_refuses_is_shown_in_its_words(fleet: Cluster, admin: Admin, go: LocalAiWorker) -> None:
+    digest = offer(fleet, "1")
+    admin.refresh_galleries()
+    go.images.refusal = "no space left on device"
     job = fleet.begin("/api/backends/install/echo")
-    shown = fleet.wait_for_statuses(job, {"old": "error"})
-    assert "no backend found with name 'echo'" in shown["nodes"][0]["error"]
+    shown = fleet.wait_for_statuses(job, {"go": "error"})
+    assert "installing backend from gallery: no space left on device" in shown["nodes"][0]["error"]
     assert shown["state"] == "running"
-    old.offered["echo"] = digest
+    go.images.refusal = ""
     assert fleet.post(f"/api/operations/{job}/retry").status == 200
     fleet.wait_for_operation(job)
-    fleet.wait_for_digests("echo", {"old": digest})
+    fleet.wait_for_digests("echo", {"go": digest})

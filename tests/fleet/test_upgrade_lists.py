@@ -49,7 +49,7 @@ def test_every_frontend_shows_the_same_upgrades_that_nobody_looked_for_before(fl
 
     # Asked for, and refused because there is nothing in it to start: it is still to come.
     empty = fleet.offer_image("echo", {"README": b"nothing"}, tag="3")
-    fleet.wait_for_statuses(fleet.begin("/api/backends/upgrade/echo"), {"one": "error"})
+    fleet.wait_for_statuses(fleet.begin("/api/backends/upgrade/echo", {"unpin": True}), {"one": "error"})
     for name in both:
         assert (available(fleet, name), is_current(fleet, name)) == ({"echo": empty}, [False])
 

@@ -105,3 +105,26 @@ class Nats:
             "CORRAL_BUS_OPERATOR_SEED_FILE": str(self.files.operator_seed),
             "CORRAL_BUS_SYSTEM_SEED_FILE": str(self.files.system_seed),
         }
+
+
+class OpenNats:
+    """A nats-server without credentials, as the clusters of LocalAI's workers from before 2026-06-03 have one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port()
+        with (directory / "nats.log").open("ab") as log:
+            command = [str(NATS_SERVER), "-a", "127.0.0.1", "-p", str(self.port)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_until(lambda: is_listening(self.port), what="nats-server listens")
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def secrets(self) -> dict[str, str]:
+        """Environment with which a frontend uses this bus."""
+        return {"CORRAL_BUS": self.url, "CORRAL_INSECURE_ANONYMOUS_BUS": "true"}
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(60)

@@ -83,4 +83,4 @@ def test_why_finds_out_what_a_name_stands_for(cluster: Cluster) -> None:
     assert why(request) == why("request", request)
     assert "'both' is the name of a model and node; use `corral why model both` or" in why("both")
     assert "Did you mean horse?" in why("hoarse")
-    assert "Use `corral why model NAME`, `corral why node NAME`, `corral why request ID`" in why("zzz")
+    assert "`corral why node NAME`, `corral why backend NAME`, `corral why request ID`" in why("zzz")

@@ -46,6 +46,9 @@ class Builds:
     async def find_names(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:
         return {node.id: frozenset({BUILD.build.name}) for node in nodes}
 
+    def galleries_text(self, reference: str) -> str:
+        return ""
+
 
 class NoPeers:
     async def find(self, digest: str | None, *, besides: str) -> list[BlobPeer]:

@@ -107,4 +107,5 @@ def with_sources(found: ArtifactSettings, settings: SourceSettings) -> ArtifactS
             for host, (name, password) in read_logins(settings.registry_logins).items()
         },
         require_digest=settings.require_digest,
+        pypi=replace(found.pypi, pythons=settings.pythons),
     )

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from corral.artifacts.digests import Digest, parse_digest
 from corral.artifacts.errors import BadReference
@@ -86,9 +87,11 @@ class PypiPackages:
     """Requirements for a private environment, for example `vllm==0.11.0`."""
 
     requirements: tuple[str, ...]
+    index: str = ""
+    """The address of an additional index, from which the named packages come if it has them."""
 
     def __str__(self) -> str:
-        return "pypi://" + ",".join(self.requirements)
+        return "pypi://" + ",".join(self.requirements) + (f"?index={self.index}" if self.index else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,16 +220,26 @@ def _hugging_face(rest: str) -> HuggingFace:
 
 
 def _pypi(rest: str) -> PypiPackages | PypiFile:
+    rest, question, query = rest.partition("?")
+    index = _additional_index(query) if question else ""
     head, slash, path = rest.partition("/")
     if slash and path:
         package, equals, version = head.partition("==")
-        if not equals or not _PACKAGE.match(package) or ".." in path.split("/"):
+        if not equals or not _PACKAGE.match(package) or ".." in path.split("/") or index:
             raise BadReference("A file inside a package is written pypi://package==version/path.")
         return PypiFile(package=package, version=version, path=path)
     requirements = tuple(part.strip() for part in head.split(",") if part.strip())
     if not requirements:
         raise BadReference("The form is pypi://package==version.")
-    return PypiPackages(_joined_specifiers(requirements))
+    return PypiPackages(_joined_specifiers(requirements), index)
+
+
+def _additional_index(query: str) -> str:
+    name, _, address = query.partition("=")
+    parts = urlsplit(address)
+    if name != "index" or parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise BadReference("An additional index is written pypi://package==version?index=https://host/path.")
+    return address
 
 
 def _joined_specifiers(parts: tuple[str, ...]) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ class Artifacts:
         if not isinstance(resolution, Chosen):
             raise NoVariantFits(f"{resolution.reason}.")
         entry = catalogue.chosen_entry(name, resolution)
-        signatures = signatures_for(self.settings.galleries if galleries is None else galleries, entry)
+        signatures = signatures_for(self.settings.galleries if galleries is None else galleries, catalogue, entry)
         return replace(backend_request(entry), signatures=signatures)
 
     async def inspect(self, uri: str, *, signatures: SignaturePolicy | None = None) -> ResolvedArtifact:

@@ -72,7 +72,8 @@ class RegistryLogin:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PypiSettings:
     index_url: str = "https://pypi.org/simple"
-    """The only package index. Extra indexes are not supported: they would allow dependency confusion."""
+    """The package index. A gallery may name an additional one for an engine, with `?index=`; pip's extra indexes are
+    not used, because they would allow dependency confusion."""
     username: str = ""
     password: str = field(default="", repr=False)
     allow_source_builds: bool = False
@@ -80,6 +81,8 @@ class PypiSettings:
     code on this machine, as this user."""
     build_limit_s: float = 3600.0
     """How long one build may take before it is stopped."""
+    pythons: tuple[str, ...] = ()
+    """Where to look for other Pythons: names on the PATH, programs, or directories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

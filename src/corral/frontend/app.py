@@ -9,7 +9,9 @@ from starlette.types import ASGIApp
 from corral import __version__
 from corral.artifacts.settings import NetworkPolicy
 from corral.controller.backends.create_operation import Fleet
+from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.progress import LiveProgress
+from corral.controller.backends.slow_builds import SlowBuilds
 from corral.controller.backends.upgrades import UpgradeCheck
 from corral.controller.loads.coordinator import LoadCoordinator
 from corral.controller.nodes.refused_messages import RefusedMessages
@@ -19,7 +21,9 @@ from corral.frontend.api.backends.deletes import DependentsReader, delete_routes
 from corral.frontend.api.backends.listing import FleetListing, fleet_listing_routes
 from corral.frontend.api.backends.nodes import node_backend_routes
 from corral.frontend.api.backends.routes import backend_routes
+from corral.frontend.api.backends.slow_builds import slow_build_routes
 from corral.frontend.api.backends.upgrades import upgrade_routes
+from corral.frontend.api.backends.why import backend_why_routes
 from corral.frontend.api.galleries.routes import OfferReader, gallery_routes
 from corral.frontend.api.localai.backends import localai_backend_routes
 from corral.frontend.api.localai.galleries import localai_gallery_routes
@@ -94,6 +98,7 @@ class Components:
     progress: LiveProgress
     listing: FleetListing
     open_operations: OpenOperations
+    policies: PolicyReconciler
     upgrades: UpgradeCheck
     loads: LoadCoordinator
     in_flight: InFlight
@@ -137,7 +142,9 @@ def _routers(components: Components) -> Iterator[APIRouter]:
     yield scheduling_routes(stores, components.ids, components.loads, components.notify_routes)
     yield replica_routes(stores, components.in_flight, components.notify_routes)
     yield load_routes(stores, components.loads, components.notify_routes)
-    yield explain_routes(stores, components.in_flight, components.explain)
+    slow = SlowBuilds(components.galleries, stores.nodes, stores.observed)
+    yield explain_routes(stores, components.in_flight, components.explain, slow)
+    yield slow_build_routes(slow)
     yield log_routes(stores, components.logs)
     yield log_socket_routes(stores, components.logs)
     yield node_routes(
@@ -151,7 +158,7 @@ def _routers(components: Components) -> Iterator[APIRouter]:
     yield session_routes(stores, components.authorizer, components.ids)
     yield audit_routes(stores)
     yield usage_routes(stores)
-    yield metrics_routes(components.metrics, stores.nodes)
+    yield metrics_routes(components.metrics, stores.nodes, slow)
     yield status_routes(components.info, stores, components.feed, components.tokens)
     yield overview_routes(components.traffic, stores.nodes)
     yield operation_routes(stores, components.open_operations, components.progress, components.notify)
@@ -171,9 +178,10 @@ def _backend_routers(components: Components) -> Iterator[APIRouter]:
     yield upgrade_routes(fleet, components.upgrades)
     yield node_backend_routes(stores, fleet, dependents)
     yield fleet_listing_routes(components.listing)
+    yield backend_why_routes(stores, components.policies, components.upgrades)
     yield policy_routes(stores, components.listing, components.notify)
     yield gallery_routes(offers)
-    yield localai_gallery_routes(offers, stores.operations, components.upgrades)
+    yield localai_gallery_routes(offers, stores.operations, components.upgrades, stores.models)
 
 
 def _model_routers(components: Components) -> Iterator[APIRouter]:

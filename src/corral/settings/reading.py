@@ -139,6 +139,24 @@ def load_settings(
         raise InvalidSetting(_describe(error, found)) from None
 
 
+WORKER_KEEPS = {
+    "LOCALAI_MODELS_PATH": "weights",
+    "MODELS_PATH": "weights",
+    "LOCALAI_BACKENDS_PATH": "backends",
+    "BACKENDS_PATH": "backends",
+}
+"""LocalAI's names without a counterpart: a Corral worker shares files between versions, below its data directory."""
+
+
+def find_ignored(environ: Mapping[str, str], data_dir: Path) -> list[str]:
+    """A sentence for each variable of a LocalAI worker that a Corral worker does not use."""
+    return [
+        f"{name} is not used: a Corral worker keeps {what} in {data_dir}"
+        for name, what in WORKER_KEEPS.items()
+        if name in environ
+    ]
+
+
 def _describe(error: ValidationError, found: Mapping[str, tuple[Any, str]]) -> str:
     lines = []
     for problem in error.errors(include_url=False):

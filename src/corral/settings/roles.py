@@ -119,6 +119,9 @@ class SourceSettings(RoleSettings):
     """Registry credentials: `quay.io=robot:secret ghcr.io=me:secret`. They override those in Docker's `config.json`."""
     require_digest: bool = False
     """Reject backend downloads that neither the reference nor the gallery pins to a digest."""
+    pythons: NameList = ("python3.14", "python3.13", "python3.12", "python3.11", "python3.10")
+    """Where to look for a Python for engines that do not support Corral's own: names on the `PATH`, programs, or
+    directories that contain `python3.N`. The newest that fits is used."""
 
 
 class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):

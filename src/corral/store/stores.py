@@ -9,7 +9,7 @@ from corral.store.backends.observed import ObservedStore
 from corral.store.backends.operations import OperationStore
 from corral.store.backends.policies import PolicyStore
 from corral.store.backends.resolved_builds import ResolvedBuildStore
-from corral.store.backends.version_holds import VersionHoldStore
+from corral.store.backends.version_pins import VersionPinStore
 from corral.store.engine.database import Database
 from corral.store.engine.leases import LeaseStore
 from corral.store.nodes.bus_credentials import BusCredentialStore
@@ -61,4 +61,4 @@ class Stores:
         self.staged_files = StagedFileStore(database)
         self.rollouts = RolloutStore(database)
         self.usage = UsageStore(database)
-        self.version_holds = VersionHoldStore(database)
+        self.version_pins = VersionPinStore(database)

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -65,6 +66,14 @@ def list_files(root: Path, name: str, *, prefix: str) -> list[LocalFile]:
             key = f"{prefix}{path.relative_to(root)}"
             found.append(LocalFile(key, path, status.st_size, status.st_ctime_ns // 1_000_000))
     return found
+
+
+def remove_others(directory: Path, kept: Collection[str]) -> int:
+    """Removes the directories in this one that have other names. Returns their number."""
+    gone = [path for path in directory.iterdir() if path.name not in kept] if directory.is_dir() else []
+    for path in gone:
+        shutil.rmtree(path)
+    return len(gone)
 
 
 def _walk(start: Path) -> Iterator[Path]:

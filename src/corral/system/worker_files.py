@@ -94,6 +94,57 @@ class WorkerFiles:
             raise OutcomeUnknown(f"the file server at {server.url} sent an invalid response: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    path: str
+    """Absolute, on the worker's machine."""
+    size: int | None
+    """None for a directory."""
+
+
+class _Listing(msgspec.Struct, frozen=True):
+    files: list[str] | None = None
+
+
+async def look_up(server: FileServer, key: str) -> RemoteFile | None:
+    """A file or directory on the worker's machine; None if there is none, or its upload is incomplete."""
+    found = await _look_up_file(server, key)
+    if found is not None:
+        return found
+    # LocalAI's file servers describe no directory, only the files in it.
+    names = await _list_directory(server, key)
+    inner = await _look_up_file(server, f"{key}/{names[0]}") if names else None
+    return RemoteFile(inner.path.removesuffix(f"/{names[0]}"), None) if inner is not None else None
+
+
+async def _look_up_file(server: FileServer, key: str) -> RemoteFile | None:
+    try:
+        answer = await http_call("HEAD", _url(server, key), headers=server.headers, within_s=STALL_S)
+    except (NoConnection, NoAnswer) as error:
+        raise _failure(server, error) from error
+    if answer.status in (400, 404):  # 400: a directory
+        return None
+    _check(answer.status, server)
+    path, size = answer.headers.get("x-local-path", ""), answer.headers.get("x-file-size", "")
+    is_complete = "x-target-sha256" not in answer.headers
+    return RemoteFile(path, int(size)) if path and size.isdigit() and is_complete else None
+
+
+async def _list_directory(server: FileServer, key: str) -> list[str]:
+    url = f"{server.url}/v1/files-list/{quote(key)}"
+    try:
+        answer = await http_call("GET", url, headers=server.headers, within_s=STALL_S)
+    except (NoConnection, NoAnswer) as error:
+        raise _failure(server, error) from error
+    if answer.status in (400, 404):
+        return []
+    _check(answer.status, server)
+    try:
+        return sorted(decode_json(answer.body, _Listing).files or [])
+    except msgspec.DecodeError as error:
+        raise OutcomeUnknown(f"the file server at {server.url} sent an invalid response: {error}") from error
+
+
 def _url(server: FileServer, key: str) -> str:
     return f"{server.url}/v1/files/{quote(key)}"
 

@@ -350,7 +350,7 @@ def test_a_python_without_pip_is_named(
 ) -> None:
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
     installer = make_installer(pypi=allowed(serve(registry, sdist("engine", "1.0"))))
-    bare: SourceBuilds = replace(installer.resolver.builds, python=str(tmp_path / "bare/bin/python"))
+    bare: SourceBuilds = replace(installer.resolver.builds, program=str(tmp_path / "bare/bin/python"))
     installer.resolver = replace(installer.resolver, builds=bare)
     with pytest.raises(BuildFailed, match="has no pip"):
         install(installer, "pypi://engine", manifest=ENGINE)

@@ -30,6 +30,7 @@ from corral.system import SystemClock, SystemIds
 from corral.telemetry.metrics import MetricRegistry
 from harness.databases import kind, rig
 from harness.fleet_store import admission, healthy
+from harness.localai_reporter import make_reporter
 from harness.reconcile import make_runtime
 from harness.waiting import wait_until_async
 
@@ -109,7 +110,15 @@ async def controlling(
     clock = SystemClock()
     refused = RefusedMessages(stores.nodes, clock, MetricRegistry())
     runtime = make_runtime(stores)
-    reports = Reports(runtime, bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock)
+    reports = Reports(
+        runtime,
+        bus=bus,
+        observed=stores.observed,
+        nodes=stores.nodes,
+        refused=refused,
+        clock=clock,
+        request_localai_report=make_reporter(stores, bus).request_report,
+    )
     progress = LiveProgress(bus=bus, store=stores.operations, refused=refused, clock=clock)
     await reports.start()
     await progress.start()

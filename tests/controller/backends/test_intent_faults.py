@@ -15,7 +15,7 @@ from corral.controller.backends.attempts import AttemptLimits
 from corral.controller.backends.intent_controller import IntentReconciler
 from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed, VersionRollout
 from corral.core.backends.build import BuildRef
-from corral.core.backends.intents import BackendSpec, RetryLimits, Verb
+from corral.core.backends.intents import DONE_BEFORE_CANCEL, BackendSpec, RetryLimits, Verb
 from corral.core.backends.operations import Operation
 from corral.core.backends.rollout import ReplicaChange
 from corral.core.errors import InvalidInput, Unavailable
@@ -57,6 +57,9 @@ class ScriptedRollout:
         end = self._ends.pop(0) if len(self._ends) > 1 else self._ends[0]
         if end is not None:
             raise end
+
+    async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
+        raise AssertionError("only LocalAI's workers stop processes unasked")
 
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
         return None
@@ -430,6 +433,9 @@ class Hanging:
         finally:
             self.left.set()
 
+    async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
+        raise AssertionError("only LocalAI's workers stop processes unasked")
+
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
         return self._stopped
 
@@ -516,7 +522,7 @@ async def test_a_rollout_that_cannot_be_made_fails_with_its_cause_and_rolls_noth
 
 
 @pytest.mark.parametrize("verb", [Verb.DELETE, Verb.ROLLBACK])
-async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_done(
+async def test_a_cancelled_delete_or_rollback_that_the_worker_finishes_anyway_is_taken_back(
     stores: Stores, connect: Connect, verb: Verb
 ) -> None:
     """Past its time-out, and of a kind that is not stopped half-way."""
@@ -556,6 +562,7 @@ async def test_a_cancelled_intent_that_the_worker_finishes_anyway_is_shown_as_do
         assert (await stores.operations.read_one(job)).finished_at is None, "it is not over"
         go.set()
         ended = await finished(stores, job)
-    assert (ended.state.value, only(ended).status.value) == ("completed", "success")
+    assert (ended.state.value, only(ended).status.value) == ("cancelled", "cancelled")
+    assert only(ended).error == DONE_BEFORE_CANCEL
     asked = next(request for kind, request in worker.asked if kind != "corral.cancel")
     assert job in (asked.get("op_id"), asked.get("corral", {}).get("op_id")), "the worker knows whose it is"

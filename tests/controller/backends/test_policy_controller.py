@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from controller.backends.test_resolve import DIGEST, Galleries, Registry, SlowRegistry
 from corral.controller.backends.create_operation import Fleet
+from corral.controller.backends.fleet_builds import FleetBuilds
 from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.resolve import Resolver
 from corral.core.backends.build import BuildRef
@@ -35,12 +36,14 @@ async def nothing() -> None:
 @asynccontextmanager
 async def keeping(stores: Stores, registry: Registry) -> AsyncIterator[None]:
     ids, resolver = SystemIds(), Resolver(Galleries(), registry, stores.resolved_builds)
-    fleet = Fleet(stores=stores, resolver=resolver, ids=ids, on_change=nothing)
+    builds = FleetBuilds(resolver, stores.version_pins, stores.intents)
+    fleet = Fleet(stores=stores, resolver=resolver, builds=builds, ids=ids, on_change=nothing)
     desired = PolicyReconciler(
         make_runtime(stores),
         stores=stores,
         fleet=fleet,
         resolver=resolver,
+        builds=builds,
         exhausted_retry=DEFAULT_EXHAUSTED_RETRY,
         clock=SystemClock(),
         ids=ids,

@@ -11,7 +11,7 @@ from bus.conftest import Connect
 from controller.loads.test_coordinator import Faulty, faulty, replication
 from corral.bus.client import BusMessage
 from corral.bus.messages import NodeReport
-from corral.bus.subjects import BACKEND_INSTALL, node_subject
+from corral.bus.subjects import BACKEND_INSTALL, MODEL_FETCH, node_subject
 from corral.controller.backends.peers import BlobPeers
 from corral.controller.replicas.wiring import Replication
 from corral.store.stores import Stores
@@ -48,7 +48,7 @@ async def test_a_process_is_not_where_only_the_frontend_is(
     replication: Replication, stores: Stores, connect: Connect, names: dict[str, str], told: str, stored: str
 ) -> None:
     names["innocent.example"] = "127.0.0.1"
-    await add_nodes(stores, make_node("a", address=stored, registered_from=ELSEWHERE))
+    await add_nodes(stores, make_node("a", address=stored, registered_from=ELSEWHERE, key_hash="k"))
     await stores.models.save(TINY, "ann")
     bus = await connect()
 
@@ -57,6 +57,10 @@ async def test_a_process_is_not_where_only_the_frontend_is(
             {"success": True, "address": told, "corral": {"backend": "llama-cpp", "protocol": "openai"}}
         ).encode()
 
+    async def fetch(_message: BusMessage) -> bytes:
+        return b'{"success": true}'
+
+    await bus.serve(node_subject("a", MODEL_FETCH), fetch, concurrency=1)
     await bus.serve(node_subject("a", BACKEND_INSTALL), install, concurrency=1)
     running = asyncio.create_task(replication.runner.run())
     try:

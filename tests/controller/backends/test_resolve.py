@@ -17,7 +17,7 @@ from corral.artifacts.settings import GallerySettings
 from corral.controller.backends.resolve import LookupLimits, Resolver, spec_of
 from corral.core.backends.build import ResolvedBackend
 from corral.core.backends.intents import BackendSpec
-from corral.core.backends.variants import Unfit, Unresolved, index_by_name
+from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import NotFound
 from corral.core.nodes.node import Node, NodeId
 from corral.store.stores import Stores
@@ -49,9 +49,9 @@ class Galleries:
     async def backends(self) -> Catalogue:
         if self._unread:
             problem = GalleryStatus(name="ours", url="u", entries=0, age_s=0.0, problem="it does not answer")
-            return Catalogue(entries=(), galleries=(problem,), by_name={})
+            return Catalogue(entries=(), galleries=(problem,))
         entries = parse_backends(json.dumps(ENTRIES).encode(), gallery="ours", url="u")
-        return Catalogue(entries=tuple(entries), galleries=(), by_name=index_by_name(entries))
+        return Catalogue(entries=tuple(entries), galleries=())
 
     async def refresh(self) -> None:
         return
@@ -98,6 +98,45 @@ async def test_each_node_gets_its_fitting_build_by_digest_with_one_lookup() -> N
     assert (spec.build, spec.build.version) == (a.build, "1.0")
 
 
+class TwoGalleries(Galleries):
+    """The first has only a CPU build of `echo`, under a name that the second uses for its own."""
+
+    async def backends(self) -> Catalogue:
+        first = [
+            {"name": "echo", "capabilities": {"default": "cpu-echo"}},
+            {"name": "cpu-echo", "uri": "registry.test/first:cpu"},
+        ]
+        entries = [
+            *parse_backends(json.dumps(first).encode(), gallery="first", url="f"),
+            *parse_backends(json.dumps(ENTRIES).encode(), gallery="ours", url="u"),
+        ]
+        return Catalogue(entries=tuple(entries), galleries=())
+
+
+async def test_an_accelerated_node_gets_the_build_of_the_gallery_that_has_one() -> None:
+    registry = Registry()
+    resolver = Resolver(TwoGalleries(), registry, NothingKept())
+    nodes = [node("a"), node("gpu", capability="nvidia")]
+    found = await resolver.resolve("echo", nodes)
+    assert sorted(registry.asked) == ["registry.test/echo:cuda12", "registry.test/first:cpu"]
+    gpu = found[NodeId("gpu")]
+    assert isinstance(gpu, ResolvedBackend)
+    assert gpu.build.name == "cuda12-echo"
+    assert gpu.reason.endswith("from gallery ours; gallery first has no accelerated build for nvidia")
+    assert (await resolver.find_names("echo", nodes))[NodeId("gpu")] == {"cuda12-echo"}
+    exact = (await resolver.resolve("ours@echo", nodes))[NodeId("a")]
+    assert isinstance(exact, ResolvedBackend)
+    assert exact.build.uris[0].startswith("oci://registry.test/echo@")
+
+
+async def test_a_node_that_reports_only_its_gpu_gets_the_build_of_its_vendor() -> None:
+    """A LocalAI worker of an earlier version reports no capability; LocalAI takes the vendor of a GPU above 4 GiB."""
+    plain = node("gpu", capability=None, gpu_vendor="nvidia", total_vram=8 << 30)
+    found = (await Resolver(Galleries(), Registry(), NothingKept()).resolve("echo", [plain]))[NodeId("gpu")]
+    assert isinstance(found, ResolvedBackend)
+    assert found.build.name == "cuda12-echo"
+
+
 async def test_a_mirror_names_the_version_when_the_source_is_unreachable_and_no_source_at_all_is_an_error() -> None:
     resolver = Resolver(Galleries(), Registry(away="registry.test"), NothingKept())
     found = (await resolver.resolve("ours@cpu-echo", [node("a")]))[NodeId("a")]
@@ -113,6 +152,56 @@ async def test_what_a_localai_worker_cannot_start_is_not_sent_to_one() -> None:
     )
     assert isinstance(found[NodeId("theirs")], Unfit)
     assert isinstance(found[NodeId("ours")], ResolvedBackend)
+
+
+OWN = [
+    {
+        "name": "llama-cpp",
+        "uri": "pypi://xllamacpp==1",
+        "corral": {"manifest": {"protocol": "openai", "start": ["x"]}},
+    }
+]
+THEIRS = [
+    {"name": "llama-cpp", "capabilities": {"default": "cpu-llama-cpp"}},
+    {"name": "cpu-llama-cpp", "uri": "quay.io/x:cpu", "alias": "llama-cpp"},
+]
+
+
+class BothGalleries(Galleries):
+    """Corral's own, and LocalAI's."""
+
+    async def backends(self) -> Catalogue:
+        own = parse_backends(json.dumps(OWN).encode(), gallery="corral", url="corral:backends")
+        theirs = parse_backends(json.dumps(THEIRS).encode(), gallery="localai", url="u")
+        entries = (*own, *theirs)
+        return Catalogue(entries=entries, galleries=())
+
+
+async def test_each_kind_of_worker_gets_the_build_of_a_name_that_it_can_run(stores: Stores) -> None:
+    nodes = [node("go", key_hash=None), node("ours")]
+    resolver = Resolver(BothGalleries(), Registry(), stores.resolved_builds)
+    found = await resolver.resolve("llama-cpp", nodes)
+    builds = {name: one.build.name for name, one in found.items() if isinstance(one, ResolvedBackend)}
+    assert builds == {"go": "cpu-llama-cpp", "ours": "llama-cpp"}
+    assert await resolver.find_names("llama-cpp", nodes) == {
+        "go": {"cpu-llama-cpp", "llama-cpp"},
+        "ours": {"llama-cpp"},
+    }
+    kept = await stores.resolved_builds.read("llama-cpp")
+    assert sorted(kept) == ["default", "localai:default"], "neither gets the other's while a registry is away"
+    named = (await resolver.resolve("corral@llama-cpp", nodes))[NodeId("go")]
+    assert isinstance(named, Unfit)
+    assert named.reason == "a LocalAI worker cannot start llama-cpp, which needs a Corral manifest"
+
+
+async def test_a_source_that_a_localai_worker_does_not_recognise_is_not_sent_to_one() -> None:
+    resolver = Resolver(Galleries(), Registry(), NothingKept())
+    nodes = [node("go", key_hash=None), node("ours")]
+    bare = await resolver.resolve_location("registry.test/x:1", "x", "", nodes)
+    assert isinstance(bare[NodeId("go")], Unfit)
+    assert isinstance(bare[NodeId("ours")], ResolvedBackend)
+    plain = await resolver.resolve_location("oci://registry.test/x:1", "x", "", nodes)
+    assert isinstance(plain[NodeId("go")], ResolvedBackend)
 
 
 async def test_a_name_nobody_has_is_not_found() -> None:

@@ -164,7 +164,7 @@ async def test_a_wait_ends_in_its_own_time_and_says_what_it_waited_for(
 @pytest.mark.processes
 async def test_claims_that_fail_end_no_load_that_runs(replication: Replication, stores: Stores, faulty: Faulty) -> None:
     """The load stands in its first question to a node that does not answer."""
-    await add_nodes(stores, make_node("a"))
+    await add_nodes(stores, make_node("a", key_hash="k"))
     revision = (await stores.models.save(TINY, "ann")).revision
     running = asyncio.create_task(replication.runner.run())
     await stores.load_jobs.request_load("tiny", revision, cause="a request", ids=IDS)

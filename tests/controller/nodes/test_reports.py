@@ -19,16 +19,21 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_LIST, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject
+from corral.controller.nodes.localai_reports import GalleryNames
 from corral.controller.nodes.refused_messages import SENDERS_MOST, RefusedMessages
-from corral.controller.nodes.reports import Reports
+from corral.controller.nodes.reports import Reports, RequestLocalAiReport
 from corral.core.errors import InvalidInput, NoResponders
 from corral.core.nodes.node import NodeClaim, NodeId, NodeType
 from corral.core.nodes.observed import Observation, ProcessStatus
+from corral.core.replicas.replica import Replica, ReplicaState
 from corral.store.backends.observed import ObservedStore, RecordedReports
+from corral.store.engine.database import Tx
 from corral.store.nodes.registration import Registered
+from corral.store.serving.replica_rows import insert_replica
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from corral.telemetry.metrics import MetricRegistry
+from harness.localai_reporter import make_reporter
 from harness.reconcile import make_runtime
 from harness.waiting import until
 
@@ -57,7 +62,11 @@ class Heard:
 
 @asynccontextmanager
 async def taking_in(
-    stores: Stores, bus: Bus, registry: MetricRegistry | None = None
+    stores: Stores,
+    bus: Bus,
+    registry: MetricRegistry | None = None,
+    *,
+    request_localai_report: RequestLocalAiReport | None = None,
 ) -> AsyncIterator[tuple[Reports, Heard]]:
     refused = RefusedMessages(stores.nodes, SystemClock(), registry or MetricRegistry())
     reports = Reports(
@@ -67,6 +76,7 @@ async def taking_in(
         nodes=stores.nodes,
         refused=refused,
         clock=SystemClock(),
+        request_localai_report=request_localai_report,
     )
     heard = Heard()
     reports.listen(heard)
@@ -132,23 +142,70 @@ async def test_a_node_that_is_asked_answers_with_its_tokens_and_they_are_not_sto
         assert await names(stores) == ["a"], "it is written when ask returns"
 
 
-async def test_a_localai_worker_is_asked_for_what_it_can_report(stores: Stores, connect: Connect) -> None:
-    bus, node = await connect("fe"), await connect("node")
+async def register_go(stores: Stores) -> None:
+    """A LocalAI worker, which has no key."""
+    claim = NodeClaim(name="go", node_type=NodeType.BACKEND, address="a:1", http_address="a:2")
+    await stores.registration.register(claim, new_id=NODE, may_join=True, auto_approve=True)
 
-    async def listed(_: object) -> bytes:
-        return encode(ListReply(backends=[ListedBackend(name="piper", is_system=False, is_meta=False)]))
+
+PIPER = GalleryNames(aliases={"cpu-piper": "piper"})
+
+
+async def add_replica(stores: Stores, slot: int, address: str, epoch: int = 1) -> None:
+    row = Replica(
+        id=f"r{slot}",
+        node_id=NODE,
+        model="m",
+        slot=slot,
+        revision="1",
+        state=ReplicaState.READY,
+        address=address,
+        process_key=f"m#{slot}",
+        epoch=epoch,
+    )
+
+    async def body(tx: Tx) -> None:
+        await insert_replica(tx, row)
+
+    await stores.database.write(body)
+
+
+async def listed(_: object) -> bytes:
+    return encode(ListReply(backends=[ListedBackend(name="cpu-piper", is_system=False, is_meta=False)]))
+
+
+async def test_a_localai_worker_is_asked_for_what_it_can_report(stores: Stores, connect: Connect) -> None:
+    await register_go(stores)
+    bus, node = await connect("fe"), await connect("node")
 
     async def running(_: object) -> bytes:
         return encode(ModelsRunningReply(models=[RunningModel(model_id="m", replica_index=1)]))
 
     await node.serve(node_subject(NODE, BACKEND_LIST), listed, concurrency=1)
     await node.serve(node_subject(NODE, MODELS_RUNNING), running, concurrency=1)
-    async with taking_in(stores, bus) as (reports, _):
+    async with taking_in(
+        stores, bus, request_localai_report=make_reporter(stores, bus, names=PIPER).request_report
+    ) as (reports, _):
         told = await reports.request_report(NODE)
         assert told.processes == [
             ReportedProcess("m#1", "m", 1, backend="", digest="", protocol="localai-grpc", state=ProcessStatus.READY)
         ]
-        assert await names(stores) == ["piper"]
+        assert told.epoch == 1, "that of the node, so that its table counts"
+        assert await names(stores) == ["cpu-piper", "piper"]
+
+
+async def test_the_processes_of_an_old_localai_worker_are_those_of_our_replicas_that_somebody_listens_for(
+    stores: Stores, connect: Connect
+) -> None:
+    await register_go(stores)
+    bus, node = await connect("fe"), await connect("node")
+    for slot, address in enumerate(("a:1", "a:2")):
+        await add_replica(stores, slot, address)
+    await add_replica(stores, 2, "a:3", epoch=0)  # of an earlier run of the worker: another process has its port
+    await node.serve(node_subject(NODE, BACKEND_LIST), listed, concurrency=1)
+    told = await make_reporter(stores, bus, gone=["a:2"]).request_report(NODE)
+    assert told is not None
+    assert [process.process_key for process in told.processes] == ["m#0"]
 
 
 async def test_a_node_that_is_not_there_is_told_apart_from_one_that_knows_no_reports(

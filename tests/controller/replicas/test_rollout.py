@@ -30,6 +30,9 @@ class Nobody:
     ) -> None:
         raise AssertionError("all of these are ours")
 
+    async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
+        raise AssertionError("only LocalAI's workers stop processes unasked")
+
     async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
         raise AssertionError("all of these are ours")
 

@@ -1,4 +1,4 @@
-"""A build as one value: how its version is identified, and how a command overrides what a gallery says."""
+"""A build as one value: how its digest is shown, and how a command overrides what a gallery says."""
 
 from dataclasses import fields
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.backends.build import BuildRef, short_digest, version_mark
+from corral.core.backends.build import BuildRef, short_digest
 
 DIGEST = "sha256:" + "a" * 64
 TEXT = st.text(max_size=3)
@@ -20,25 +20,6 @@ BUILDS = st.builds(
     version=TEXT,
     manifest=TEXT,
 )
-
-
-@pytest.mark.parametrize(
-    ("build", "mark"),
-    [
-        pytest.param(BuildRef(digest=DIGEST, version="2", uris=("u",)), DIGEST, id="by-digest"),
-        pytest.param(BuildRef(version="2", uris=("u", "mirror")), "2 at u", id="by-version-and-source"),
-        pytest.param(BuildRef(uris=("u",)), " at u", id="by-source-alone"),
-        pytest.param(BuildRef(version="2"), "", id="a-version-without-a-source-identifies-nothing"),
-        pytest.param(BuildRef(), "", id="nothing"),
-    ],
-)
-def test_mark(build: BuildRef, mark: str) -> None:
-    assert build.mark == mark
-
-
-@pytest.mark.parametrize(("version", "uri", "mark"), [("1", "u", "1 at u"), ("", "u", " at u"), ("1", "", "")])
-def test_version_mark(version: str, uri: str, mark: str) -> None:
-    assert version_mark(version, uri) == mark
 
 
 @pytest.mark.parametrize(

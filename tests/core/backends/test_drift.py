@@ -73,6 +73,16 @@ HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
         pytest.param(state(spec=DONE), [], DriftCause.MISSING, Verb.INSTALL, id="a-wiped-disk"),
         pytest.param(state(HAS_OLD, spec=DONE), [], DriftCause.WRONG_VERSION, Verb.INSTALL, id="somebody-changed-it"),
         pytest.param(
+            state(HAS_OLD, spec=DONE, key_hash=None),
+            [],
+            DriftCause.WRONG_VERSION,
+            None,
+            id="a-localai-worker-cannot-go-back-to-a-version",
+        ),
+        pytest.param(
+            state(spec=DONE, key_hash=None), [], DriftCause.MISSING, Verb.INSTALL, id="a-wiped-localai-worker"
+        ),
+        pytest.param(
             state(ObservedBackend(name="cuda-echo", alias="echo", digest=OLD), spec=DONE),
             [],
             DriftCause.WRONG_VARIANT,
@@ -416,7 +426,7 @@ def test_a_snapshot_finds_the_same_drift() -> None:
         pytest.param({"verb": Verb.ROLLBACK}, False, id="a-rollback-needs-no-source"),
         pytest.param({"spec": spec_with(digest="")}, False, id="without-a-digest"),
         pytest.param({"spec": spec_with(uris=())}, False, id="without-a-source"),
-        pytest.param({"spec": replace(DONE.spec, uri="r/e@sha256:abc")}, False, id="a-version-that-a-person-named"),
+        pytest.param({"spec": replace(DONE.spec, uri="r/e@sha256:abc")}, True, id="a-version-that-a-person-named"),
     ],
 )
 def test_find_stuck(fields: dict[str, Any], is_stuck: bool) -> None:

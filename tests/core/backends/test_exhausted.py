@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.backends.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, policy, spec_with, state
+from core.backends.test_drift import DELETED, DONE, HAS_NEW, HAS_OLD, policy, spec_with, state
 from corral.core.backends.drift import Correction, find_stuck, plan_corrections
 from corral.core.backends.exhausted import exhausted_retry
 from corral.core.backends.intents import Intent, IntentState, Verb
@@ -40,8 +40,10 @@ def corrections(
     [
         pytest.param(state(spec=dead()), MINUTE, 0, [], id="nothing-changed"),
         pytest.param(state(spec=dead()), HOUR, 0, [Verb.INSTALL], id="an-hour-passed"),
-        pytest.param(state(spec=dead(), presence_since=1), MINUTE - 1, 0, [], id="too-soon-after-the-last-try"),
-        pytest.param(state(spec=dead(), presence_since=1), MINUTE, 0, [Verb.INSTALL], id="the-node-rejoined"),
+        pytest.param(state(spec=dead(), presence_since=1), 29_999, 1, [], id="too-soon-after-the-last-try"),
+        pytest.param(state(spec=dead(), presence_since=1), 30_000, 0, [Verb.INSTALL], id="the-node-came-back"),
+        pytest.param(state(spec=dead(epoch_at_end=1), epoch=2), 3000, 0, [Verb.INSTALL], id="it-registered-again"),
+        pytest.param(state(spec=dead(epoch_at_end=2), epoch=2), 3000, 0, [], id="the-same-worker"),
         pytest.param(state(spec=dead()), MINUTE, 1, [Verb.INSTALL], id="a-gallery-changed"),
         pytest.param(
             state(spec=dead(), available_disk=GIB, total_disk=100 * GIB), MINUTE, 0, [Verb.INSTALL], id="disk-freed"
@@ -58,8 +60,13 @@ def corrections(
             id="a-delete-too",
         ),
         pytest.param(
-            state(HAS_OLD, spec=dead(Verb.UPGRADE)), 9 * HOUR, 0, [], id="what-serves-is-not-interrupted-every-hour"
+            state(HAS_OLD, spec=dead(Verb.UPGRADE, final=True)),
+            9 * HOUR,
+            0,
+            [],
+            id="what-serves-is-not-interrupted-every-hour",
         ),
+        pytest.param(state(HAS_OLD, spec=dead(Verb.UPGRADE)), HOUR, 0, [Verb.UPGRADE], id="an-upgrade-every-hour"),
         pytest.param(
             state(HAS_OLD, spec=dead(Verb.UPGRADE), presence_since=1),
             HOUR,
@@ -69,14 +76,14 @@ def corrections(
         ),
         pytest.param(
             state(HAS_OLD, spec=dead(Verb.UPGRADE), changed_at=HOUR - 1, conditions=(FULL,)),
-            HOUR,
+            HOUR - 1,
             0,
             [],
             id="a-refused-message-or-a-condition-that-begins-is-no-change-that-may-help",
         ),
         pytest.param(
             state(HAS_OLD, spec=dead(Verb.UPGRADE, conditions_at_end=frozenset({FULL.kind})), conditions=(FULL,)),
-            HOUR,
+            HOUR - 1,
             0,
             [],
             id="a-condition-that-lasts",
@@ -88,7 +95,7 @@ def corrections(
             [Verb.UPGRADE],
             id="a-condition-that-ended",
         ),
-        pytest.param(state(spec=dead(Verb.UPGRADE)), HOUR, 0, [Verb.INSTALL], id="a-wiped-disk-after-a-failed-upgrade"),
+        pytest.param(state(spec=dead(Verb.UPGRADE)), 3000, 0, [Verb.INSTALL], id="a-wiped-disk-after-a-failed-upgrade"),
     ],
 )
 def test_dead_letters(node: NodeBackends, now_ms: int, changed_ms: int, verbs: list[Verb]) -> None:
@@ -106,7 +113,7 @@ def test_after_a_change_in_a_gallery_the_name_is_looked_up_again() -> None:
     assert (same.resolved, same.failed_before) == (True, True)
     (anew,) = corrections(state(spec=dead()), now_ms=HOUR, changed_ms=1)
     assert not anew.resolved
-    exact = dead(spec=replace(DONE.spec, rolled_back_from=(NEW,)))
+    exact = dead(spec=replace(DONE.spec, pinned=True))
     (kept,) = corrections(state(spec=exact), now_ms=HOUR, changed_ms=1)
     assert kept.resolved, "what a person went back to stays that"
 
@@ -119,7 +126,7 @@ def test_after_a_version_that_took_down_what_served_only_another_one_is_tried() 
     (looked_up,) = after(1, HAS_OLD)
     assert (looked_up.verb, looked_up.resolved, looked_up.only_another_version) == (Verb.UPGRADE, False, True)
     assert after(0, HAS_OLD) == []
-    assert after(1, HAS_OLD, spec=replace(DONE.spec, rolled_back_from=(OLD,))) == [], "a person named this very one"
+    assert after(1, HAS_OLD, spec=replace(DONE.spec, pinned=True)) == [], "a person named this very one"
     (wiped,) = after(1)
     assert (wiped.verb, wiped.only_another_version) == (Verb.INSTALL, False), "nothing serves there any more"
 
@@ -156,9 +163,16 @@ def test_a_cancel_that_has_just_ended_settles_first() -> None:
         pytest.param({"state": IntentState.RUNNING}, Presence.LIVE, False, id="it-is-being-carried-out"),
         pytest.param({"verb": Verb.DELETE}, Presence.LIVE, False, id="a-delete-needs-no-version"),
         pytest.param({"verb": Verb.ROLLBACK}, Presence.LIVE, False, id="a-rollback-is-to-a-version-that-is-there"),
-        pytest.param({"spec": replace(DONE.spec, rolled_back_from=(OLD,))}, Presence.LIVE, False, id="rolled-back-to"),
+        pytest.param({"spec": replace(DONE.spec, pinned=True)}, Presence.LIVE, True, id="pinned"),
         pytest.param({"spec": spec_with(digest="")}, Presence.LIVE, False, id="it-has-no-digest"),
         pytest.param({"spec": spec_with(uris=())}, Presence.LIVE, False, id="only-the-worker-looks-it-up"),
+        pytest.param({"state": IntentState.DEAD_LETTERED}, Presence.LIVE, False, id="its-retries-are-exhausted"),
+        pytest.param(
+            {"state": IntentState.DEAD_LETTERED, "spec": replace(DONE.spec, pinned=True)},
+            Presence.LIVE,
+            True,
+            id="a-pinned-one-is-looked-up-for-the-reason",
+        ),
         pytest.param({}, Presence.GONE, False, id="its-node-is-away"),
     ],
 )

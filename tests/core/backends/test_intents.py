@@ -207,27 +207,13 @@ def test_live_states(state: IntentState, live: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "mark"),
-    [
-        pytest.param({"build": BuildRef(digest=NEW, version="1", uris=("u",))}, NEW, id="by-digest"),
-        pytest.param({"build": BuildRef(version="1", uris=("u", "v"))}, "1 at u", id="by-version-and-source"),
-        pytest.param({"build": BuildRef(version="1"), "uri": "mine"}, "1 at mine", id="by-a-source-outside-galleries"),
-        pytest.param({"build": BuildRef(uris=("u",)), "uri": "mine"}, " at u", id="the-resolved-source-first"),
-        pytest.param({"build": BuildRef(version="1")}, "", id="without-a-source"),
-    ],
-)
-def test_the_mark_of_a_spec(spec: dict[str, Any], mark: str) -> None:
-    assert BackendSpec(reference="echo", **spec).mark == mark
-
-
-@pytest.mark.parametrize(
     ("spec", "exact"),
     [
         pytest.param({}, False, id="a-gallery-entry"),
         pytest.param({"build": BuildRef(digest=NEW)}, False, id="a-digest-that-was-looked-up"),
         pytest.param({"uri": "quay.io/a/b:latest"}, False, id="a-tag"),
         pytest.param({"uri": "quay.io/a/b@sha256:" + "a" * 64}, True, id="a-person-wrote-the-digest"),
-        pytest.param({"rolled_back_from": (OLD,)}, True, id="a-person-rolled-back-to-it"),
+        pytest.param({"pinned": True}, True, id="a-pin-prescribes-it"),
     ],
 )
 def test_whether_a_person_named_the_version(spec: dict[str, Any], exact: bool) -> None:

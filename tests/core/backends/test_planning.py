@@ -6,23 +6,25 @@ from typing import Any
 import pytest
 
 from core.backends.test_drift import BUILD, DELETED, DONE, HAS_NEW, HAS_OLD, NEW, OLD, machine, policy, state
+from core.backends.test_version_pins import pin, pinned_spec
 from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import BackendSpec, IntentState, Verb
-from corral.core.backends.operations import NewIntent
 from corral.core.backends.planning import (
     NodeBackends,
     as_known,
     complete_digest,
-    find_holds,
+    describe_rolled_back,
+    find_common_specs,
     pick_upgrades,
     plan_deletes,
-    plan_held,
+    plan_pinned,
     plan_rollbacks,
     skip_frozen_nodes,
-    skip_rolled_back,
+    skip_pinned,
 )
 from corral.core.backends.policies import OnDrift, policy_for
-from corral.core.backends.upgrades import find_upgrades
+from corral.core.backends.upgrades import describe_pinned, find_upgrades
+from corral.core.backends.version_pins import VersionPin
 from corral.core.errors import InvalidInput, NotFound
 from corral.core.nodes.node import Node, NodeId, NodeType
 from corral.core.nodes.observed import ObservedBackend
@@ -114,49 +116,44 @@ def test_plan_rollbacks(versions: tuple[str, ...], current: str, to: str | None,
     found = ObservedBackend(name="cpu-echo", digest=current, versions=versions)
     before = BackendSpec(reference="echo", build=BuildRef(uris=("oci://r/e@old",)))
     good = {OLD: before, NEW: BackendSpec(reference="echo")}
-    intents, skipped = plan_rollbacks([state(found, FAMILY, spec=DONE)], "echo", to=to, specs=good)
+    intents, skipped = plan_rollbacks([state(found, FAMILY, spec=DONE)], "echo", to={to} if to else None, specs=good)
     assert [intent.spec.build.digest for intent in intents] == ([expected] if expected else [])
     assert len(skipped) == (0 if expected else 1)
     if expected == OLD:
         assert intents[0].spec.build.uris == ("oci://r/e@old",), "so that it can be installed again"
 
 
-def test_a_second_rollback_avoids_two_versions() -> None:
-    found = ObservedBackend(name="cpu-echo", digest=BROKEN, versions=(NEW, BROKEN, OLD))
-    before = replace(DONE, spec=replace(DONE.spec, rolled_back_from=(NEW, OLD)))
-    ((intent,), _) = plan_rollbacks([state(found, FAMILY, spec=before)], "echo", to=None, specs={OLD: DONE.spec})
-    assert (intent.spec.build.digest, set(intent.spec.rolled_back_from)) == (OLD, {NEW, BROKEN})
-
-
 def test_a_rollback_during_an_upgrade_keeps_the_installed_version() -> None:
     found = ObservedBackend(name="cpu-echo", digest=OLD, versions=(NEW, OLD, BROKEN))
     tried = replace(DONE, verb=Verb.UPGRADE, state=IntentState.PENDING)
     ((intent,), _) = plan_rollbacks([state(found, FAMILY, spec=tried)], "echo", to=None, specs={})
-    assert (intent.spec.build.digest, intent.spec.rolled_back_from) == (OLD, (NEW,))
-
-
-def upgrade_of(node: Node) -> NewIntent:
-    return NewIntent(node_id=node.id, node_name=node.name, backend="echo", spec=DONE.spec)
+    assert (intent.spec.build.digest, intent.spec.pinned) == (OLD, True)
+    assert describe_rolled_back([state(found, FAMILY, spec=tried)], "echo", [intent]) == "rolled back from sha256:new"
 
 
 @pytest.mark.parametrize(
-    ("spec", "skipped_there"),
+    ("pins", "skipped_there"),
     [
-        pytest.param(replace(DONE.spec, rolled_back_from=(NEW,)), True, id="from-this-version"),
-        pytest.param(replace(DONE.spec, rolled_back_from=(BROKEN,)), False, id="from-another"),
-        pytest.param(DONE.spec, False, id="never"),
+        pytest.param([pin(OLD, 1, tier="fast")], True, id="pinned"),
+        pytest.param([pin(OLD, 1, tier="none")], False, id="pinned-elsewhere"),
+        pytest.param([pin(OLD, 1), pin("", 2, follows=True)], False, id="it-follows-again"),
+        pytest.param([], False, id="never"),
     ],
 )
-def test_rolled_back_nodes_are_skipped(spec: BackendSpec, skipped_there: bool) -> None:
-    held = NodeBackends(node=FAST, backends=[HAS_OLD], newest={"echo": replace(DONE, spec=spec)})
+def test_pinned_nodes_are_skipped_and_the_list_says_so(pins: list[VersionPin], skipped_there: bool) -> None:
+    held = NodeBackends(node=FAST, backends=[HAS_OLD], newest={"echo": DONE}, pins=pins)
     other = NodeBackends(node=SLOW, backends=[HAS_OLD], newest={"echo": DONE})
-    intents, skipped = skip_rolled_back([upgrade_of(FAST), upgrade_of(SLOW)], [held, other])
-    assert [intent.node_name for intent in intents] == (["slow"] if skipped_there else ["fast", "slow"])
-    reason = "the node was rolled back from this version; `corral backends upgrade echo --node fast` upgrades it anyway"
-    assert [skip.reason for skip in skipped] == ([reason] if skipped_there else [])
-    offers = {("echo", held.node.id): BuildRef(name="cpu-echo", digest=NEW, version="")}
-    (outdated,) = find_upgrades([held], offers)["echo"].nodes
-    assert outdated.rolled_back is skipped_there
+    free, skipped = skip_pinned([held, other], "echo")
+    assert [state.node.name for state in free] == (["slow"] if skipped_there else ["fast", "slow"])
+    (outdated,) = find_upgrades([held], {("echo", held.node.id): BuildRef(name="cpu-echo", version="1.3")})[
+        "echo"
+    ].nodes
+    if not skipped_there:
+        assert (skipped, outdated.pinned) == ([], "")
+        return
+    since = "pinned to sha256:old since 1970-01-01 00:00 UTC by me (it crashed)"
+    assert skipped[0].reason == f"{since}; `corral backends follow echo` lets it follow the galleries again"
+    assert describe_pinned([outdated]) == f"{since}; 1.3 available"
 
 
 def test_frozen_nodes_are_skipped() -> None:
@@ -175,27 +172,6 @@ def test_a_localai_worker_has_no_earlier_version() -> None:
     assert "LocalAI" in skip.reason
 
 
-PLAIN = ObservedBackend(name="cpu-echo", digest=OLD, uri="https://files.test/echo.tar.gz")
-V2 = BuildRef(name="cpu-echo", digest="", version="2.0", uris=("https://files.test/echo-2.tar.gz",))
-SAME_PLACE = BuildRef(name="cpu-echo", digest="", version="", uris=(PLAIN.uri,))
-
-
-def test_a_version_without_a_digest_that_was_rolled_back_is_skipped() -> None:
-    """An archive at an address of its own: what it contains is only known when it has arrived."""
-    second = BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", version="2.0", uris=V2.uris))
-    found = ObservedBackend(name="cpu-echo", digest=NEW, version="2.0", uri=V2.uris[0], versions=(NEW, OLD))
-    running = state(found, FAMILY, spec=replace(DONE, verb=Verb.UPGRADE, spec=second))
-    ((intent,), _) = plan_rollbacks([running], "echo", to=None, specs={})
-    held = state(PLAIN, FAMILY, spec=replace(DONE, verb=Verb.ROLLBACK, spec=intent.spec))
-    again = NewIntent(node_id=held.node.id, node_name="n", backend="echo", spec=second)
-    assert skip_rolled_back([again], [held])[0] == []
-    (outdated,) = find_upgrades([held], {("echo", held.node.id): V2})["echo"].nodes
-    assert outdated.rolled_back
-    cancelled = replace(DONE, verb=Verb.UPGRADE, state=IntentState.CANCELLED, spec=second, generation=20)
-    after = replace(state(PLAIN, spec=cancelled), restored={"echo": held.newest["echo"]})
-    assert skip_rolled_back([again], [after])[0] == [], "an upgrade that was cancelled changes nothing"
-
-
 def test_an_unfinished_first_install_gets_the_new_version_and_after_a_rollback_the_old_one() -> None:
     waiting = NodeBackends(node=SLOW, backends=[], newest={"echo": replace(DONE, state=IntentState.PENDING)})
     has = NodeBackends(node=FAST, backends=[replace(HAS_NEW, versions=(NEW, OLD)), FAMILY], newest={"echo": DONE})
@@ -203,10 +179,52 @@ def test_an_unfinished_first_install_gets_the_new_version_and_after_a_rollback_t
     intents, _ = plan_rollbacks(
         [has], "echo", to=None, specs={OLD: BackendSpec(reference="echo", build=BuildRef(uris=("oci://r/e@old",)))}
     )
-    (hold,) = find_holds(intents)
-    assert (hold.build.name, hold.build.digest, hold.rolled_back_from) == ("cpu-echo", OLD, (NEW,))
-    (intent,) = plan_held([waiting, has], "echo", [hold])
+    (common,) = find_common_specs(intents)
+    assert (common.build.name, common.build.digest, common.pinned) == ("cpu-echo", OLD, True)
+    assert describe_rolled_back([has], "echo", intents) == "rolled back from sha256:new"
+    ((intent,), skipped) = plan_pinned([waiting], "echo", [common])
     assert (intent.node_name, intent.verb, intent.spec.build.digest) == ("slow", Verb.INSTALL, OLD)
+    assert not skipped
+
+
+V1 = BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", version="1.0"))
+
+
+@pytest.mark.parametrize(
+    ("node", "spec", "verbs"),
+    [
+        pytest.param(state(HAS_NEW, FAMILY, spec=DONE), pinned_spec(OLD), [Verb.UPGRADE], id="another-version"),
+        pytest.param(state(HAS_OLD, FAMILY, spec=DONE), pinned_spec(OLD), [], id="it-has-it"),
+        pytest.param(
+            state(HAS_OLD, FAMILY, spec=replace(DONE, verb=Verb.UPGRADE, state=IntentState.RUNNING)),
+            pinned_spec(OLD),
+            [Verb.UPGRADE],
+            id="it-has-it-and-is-being-upgraded",
+        ),
+        pytest.param(state(HAS_OLD, FAMILY, spec=DONE), pinned_spec(OLD, "cuda-echo"), [], id="of-another-build"),
+        pytest.param(state(), pinned_spec(OLD), [], id="nobody-wants-it-there"),
+        pytest.param(
+            state(spec=replace(DONE, state=IntentState.PENDING)), pinned_spec(OLD), [Verb.INSTALL], id="not-there-yet"
+        ),
+        pytest.param(state(replace(HAS_NEW, version="v1.0"), FAMILY, spec=DONE), V1, [], id="the-same-number"),
+        pytest.param(state(replace(HAS_NEW, version="2"), FAMILY, spec=DONE), V1, [Verb.UPGRADE], id="another-number"),
+    ],
+)
+def test_plan_pinned(node: NodeBackends, spec: BackendSpec, verbs: list[Verb]) -> None:
+    intents, skipped = plan_pinned([node], "echo", [spec])
+    assert ([intent.verb for intent in intents], skipped) == (verbs, [])
+    assert all(intent.spec == spec and intent.backend == "echo" for intent in intents)
+
+
+def test_a_localai_worker_cannot_be_pinned() -> None:
+    intents, (skip,) = plan_pinned([state(HAS_NEW, FAMILY, spec=DONE, key_hash=None)], "echo", [pinned_spec(OLD)])
+    assert (intents, "LocalAI" in skip.reason) == ([], True)
+
+
+def test_a_rollback_to_a_version_takes_the_digest_that_is_on_the_disk() -> None:
+    found = ObservedBackend(name="cpu-echo", digest=NEW, versions=(NEW, BROKEN, OLD))
+    ((intent,), _) = plan_rollbacks([state(found, FAMILY, spec=DONE)], "echo", to={OLD, "sha256:else"}, specs={})
+    assert (intent.spec.build.digest, intent.spec.pinned) == (OLD, True)
 
 
 @pytest.mark.parametrize(
@@ -216,13 +234,16 @@ def test_an_unfinished_first_install_gets_the_new_version_and_after_a_rollback_t
         ("ABC123", "sha256:abc123ff"),
         ("sha256:abc123ff", "sha256:abc123ff"),
         ("dead", "dead"),
+        ("abc12", "abc12"),
+        ("9", "9"),
+        ("sha256:9", "sha256:9eb4185d"),
     ],
 )
 def test_the_beginning_of_a_digest_will_do(wanted: str, expected: str) -> None:
-    found = ObservedBackend(name="echo", digest=NEW, versions=("sha256:abc123ff", "sha256:abc9"))
+    found = ObservedBackend(name="echo", digest=NEW, versions=("sha256:abc123ff", "sha256:abc9", "sha256:9eb4185d"))
     assert complete_digest(wanted, [state(found)], "echo") == expected
     with pytest.raises(InvalidInput, match="several versions"):
-        complete_digest("abc", [state(found)], "echo")
+        complete_digest("sha256:abc", [state(found)], "echo")
 
 
 def test_names_are_found_in_any_case() -> None:

@@ -5,11 +5,15 @@ from dataclasses import replace
 import pytest
 
 from core.backends.test_drift import DONE, HAS_NEW, HAS_OLD, NEW, OLD, state
-from core.backends.test_planning import FAMILY, PLAIN, SAME_PLACE, V2
+from core.backends.test_planning import FAMILY
 from corral.core.backends.build import BuildRef
 from corral.core.backends.upgrades import OutdatedNode, Unknown, find_unchecked, find_upgrades, installed_names
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend
+
+PLAIN = ObservedBackend(name="cpu-echo", digest=OLD, uri="https://files.test/echo.tar.gz")
+V2 = BuildRef(name="cpu-echo", digest="", version="2.0", uris=("https://files.test/echo-2.tar.gz",))
+SAME_PLACE = BuildRef(name="cpu-echo", digest="", version="", uris=(PLAIN.uri,))
 
 
 @pytest.mark.parametrize(

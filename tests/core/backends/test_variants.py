@@ -87,7 +87,7 @@ def test_a_substitute_names_what_was_requested_and_what_the_node_is() -> None:
 
 
 def test_each_node_has_its_own_resolution() -> None:
-    told = resolve_for_nodes(GALLERY, "gpu-only", {"a": "nvidia", "b": "amd"})
+    told = resolve_for_nodes({"own": GALLERY}, "gpu-only", {"a": "nvidia", "b": "amd"})
     assert isinstance(told["a"], Chosen)
     assert isinstance(told["b"], Unfit)
 

@@ -51,7 +51,7 @@ def node(name: str = "n", **changes: Any) -> Node:
     return replace(plain, **changes)
 
 
-def table(*states: str, epoch: int = 3, pid: int | None = 7) -> ProcessTable:
+def table(*states: str, epoch: int = 3, pid: int | None = 7, seen_at: int | None = None) -> ProcessTable:
     processes = tuple(
         ObservedProcess(
             process_key=f"m#{slot}",
@@ -64,10 +64,12 @@ def table(*states: str, epoch: int = 3, pid: int | None = 7) -> ProcessTable:
         )
         for slot, state in enumerate(states)
     )
-    return ProcessTable(epoch=epoch, processes=processes)
+    return ProcessTable(epoch=epoch, processes=processes, seen_at=seen_at)
 
 
 RESTARTED = node(epoch=4)
+GO = node(key_hash=None, instance=None)
+"""With a LocalAI worker."""
 
 
 @pytest.mark.parametrize(
@@ -100,8 +102,19 @@ RESTARTED = node(epoch=4)
         pytest.param(
             replace(ROW, ready_at=None), node(), table(), LOST, id="without-a-time-of-readiness-there-is-no-grace"
         ),
-        pytest.param(ROW, node(key_hash=None, epoch=9), None, SERVES, id="a-localai-worker-reports-no-epochs"),
-        pytest.param(ROW, node(key_hash=None), table(), SERVES, id="nor-are-its-process-tables-used"),
+        pytest.param(ROW, GO, None, SERVES, id="a-localai-worker-was-not-asked-yet"),
+        pytest.param(ROW, GO, table("ready", seen_at=NOW), SERVES, id="a-localai-worker-lists-it"),
+        pytest.param(ROW, GO, table(seen_at=NOW), LOST, id="a-localai-worker-no-longer-lists-it"),
+        pytest.param(ROW, GO, table(seen_at=NOW - 59_000), SERVES, id="a-localai-worker-was-asked-before-it-was-ready"),
+        pytest.param(ROW, GO, table(), SERVES, id="a-table-without-a-time-proves-nothing"),
+        pytest.param(ROW, replace(GO, epoch=4), None, LOST, id="a-restarted-localai-worker-has-ended-its-processes"),
+        pytest.param(
+            ROW,
+            replace(GO, presence=Presence.LEFT, presence_since=NOW - 1),
+            None,
+            OFFLINE,
+            id="a-localai-worker-that-left-has-ended-them-too",
+        ),
         pytest.param(
             ROW, node(key_hash=None, presence=Presence.GONE), None, OFFLINE, id="an-offline-localai-worker-is-offline"
         ),

@@ -24,14 +24,19 @@ ROW = Replica(
 )
 
 
-def table(*states: str, epoch: int = 3) -> ProcessTable:
+def table(*states: str, epoch: int = 3, seen_at: int | None = None) -> ProcessTable:
     processes = tuple(
         ObservedProcess(
             process_key=f"m#{slot}", model="m", replica=slot, backend="b", digest="d", state=ProcessStatus(state)
         )
         for slot, state in enumerate(states)
     )
-    return ProcessTable(epoch=epoch, processes=processes)
+    return ProcessTable(epoch=epoch, processes=processes, seen_at=seen_at)
+
+
+HERE = replace(ROW, epoch=3)
+GO = node(key_hash=None, instance=None)
+"""With a LocalAI worker."""
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,18 @@ def table(*states: str, epoch: int = 3) -> ProcessTable:
         pytest.param(replace(ROW, missed=1), node(), table("failed"), 1, 0, id="given-up-by-its-worker"),
         pytest.param(replace(ROW, missed=1, ready_at=NOW - 1), node(), table(), 0, 0, id="just-ready"),
         pytest.param(replace(ROW, missed=1, state=ReplicaState.STARTING), node(), table(), 0, 0, id="its-load-owns-it"),
+        pytest.param(HERE, GO, table(seen_at=NOW), 0, 1, id="missing-once-on-a-localai-worker"),
+        pytest.param(replace(HERE, missed=1), GO, table(seen_at=NOW), 1, 0, id="missing-twice-on-a-localai-worker"),
+        pytest.param(
+            replace(HERE, missed=1), GO, table(seen_at=NOW - 59_000), 0, 0, id="a-localai-worker-was-asked-before"
+        ),
+        pytest.param(HERE, replace(GO, epoch=4), None, 1, 0, id="a-localai-worker-was-restarted"),
+        pytest.param(
+            replace(HERE, state=ReplicaState.STARTING), replace(GO, epoch=4), None, 0, 0, id="its-load-starts-it-again"
+        ),
+        pytest.param(
+            HERE, replace(GO, presence=Presence.LEFT, presence_since=NOW), None, 1, 0, id="a-localai-worker-has-left"
+        ),
     ],
 )
 def test_what_ends_a_row(row: Replica, where: Node | None, told: ProcessTable | None, lost: int, missed: int) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from corral.bus.credentials import read_expiry_s
+from harness.frontend import TOKEN
 from harness.programs import call, clean_environment, run_cli
 
 KEY = "k" * 43
@@ -37,6 +38,15 @@ LOCALAI = {
     "labels": {"tier": "fast", "node.replica-slots": "2"},
     "some_future_field": [1, 2, 3],
 }
+
+
+def test_the_command_for_a_localai_worker_names_frontend_bus_and_token(frontend: Any) -> None:
+    environment = clean_environment(CORRAL_URL=frontend.url, CORRAL_API_KEY=frontend.admin.key)
+    shown = run_cli("join-command", "--localai", environment=environment)
+    assert shown.stdout == (
+        f"local-ai worker --register-to {frontend.url} --nats-url {frontend.nats.url}"
+        f" --registration-token {TOKEN} --nats-require-auth\n"
+    ), shown.stderr
 
 
 def test_a_localai_worker_registers_sends_heartbeats_and_leaves(open_frontend: Any) -> None:

@@ -4,9 +4,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+import pytest
+
 from corral.core.backends.build import BuildRef
-from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, IntentState, Verb
-from corral.core.backends.operations import Admission
+from corral.core.backends.intents import (
+    DONE_BEFORE_CANCEL,
+    AttemptConfirmed,
+    AttemptRejected,
+    BackendSpec,
+    Intent,
+    IntentState,
+    Verb,
+)
+from corral.core.backends.operations import Admission, OperationState
+from corral.core.backends.version_pins import PinChange
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import Target
 from corral.store.backends.intents import IntentStore
@@ -45,6 +56,35 @@ async def test_a_cancel_restores_the_previous_intent_whatever_its_result(stores:
     assert (held.operation_id, held.state) == (second, IntentState.SUPERSEDED)
 
 
+@pytest.mark.parametrize("verb", [Verb.UPGRADE, Verb.DELETE])
+async def test_a_cancel_also_takes_back_what_is_already_done_on_some_nodes(stores: Stores, verb: Verb) -> None:
+    ready, late = await healthy(stores, "ready"), await healthy(stores, "late")
+    first = await done(stores, admission(Verb.INSTALL, ready, late))
+    operation = (await stores.admission.admit(admission(verb, ready, late))).id
+    claims = {one.intent.node_id: one for one in await claim(stores)}
+    await end(stores, claims[ready.id], AttemptConfirmed(NEW))
+    assert (await stores.operations.read_one(operation)).state is OperationState.RUNNING
+    await stores.operations.cancel(operation, actor="me")
+    await end(stores, claims[late.id], AttemptConfirmed(NEW))
+    for node in (ready, late):
+        [held] = await restored(stores, node)
+        assert (held.operation_id, held.verb) == (first, Verb.INSTALL)
+    ended = await stores.operations.read_one(operation)
+    assert (ended.state, {node.error for node in ended.nodes}) == (OperationState.CANCELLED, {DONE_BEFORE_CANCEL})
+    await stores.operations.retry(operation, node_id=None, actor="me")
+    assert await restored(stores, ready) == [], "it is requested again, on every node"
+
+
+async def test_a_cancelled_install_keeps_what_is_already_installed(stores: Stores) -> None:
+    node, other = await healthy(stores, "a"), await healthy(stores, "b")
+    operation = (await stores.admission.admit(admission(Verb.INSTALL, node, other))).id
+    claims = {one.intent.node_id: one for one in await claim(stores)}
+    await end(stores, claims[node.id], AttemptConfirmed(NEW))
+    await stores.operations.cancel(operation, actor="me")
+    [kept] = await stores.intents.read_newest([node.id])
+    assert kept.state is IntentState.SUCCEEDED
+
+
 async def test_a_cancelled_correction_and_a_cancelled_install_bring_nothing_back(stores: Stores) -> None:
     corrected, deleted = await healthy(stores, "corrected"), await healthy(stores, "deleted")
     await done(stores, admission(Verb.INSTALL, corrected))
@@ -71,6 +111,7 @@ async def test_the_free_disk_space_is_recorded_when_retries_are_exhausted(stores
     await fail(stores)
     [failed] = await stores.intents.read_newest([node.id])
     assert (failed.state, failed.free_disk_at_end) == (IntentState.DEAD_LETTERED, 5)
+    assert failed.epoch_at_end == node.epoch
 
 
 async def test_what_only_a_person_may_try_again_is_noted_and_so_are_the_conditions_of_its_node(
@@ -161,51 +202,93 @@ async def test_a_pending_intent_gets_the_version_its_reference_resolves_to_now(s
     assert not await stores.admission.renew(renewed, now, "while it is carried out")
 
 
-def fleet_wide(verb: Verb, node: Node, *, held: str | None = None, left: str = NEW) -> Admission:
-    build = BuildRef(name="cpu-echo", digest=held or NEW)
-    spec = BackendSpec(reference="echo", build=build, rolled_back_from=(left,) if held else ())
+def fleet_wide(verb: Verb, node: Node, *, pinned: str | None = None, follows: bool = False) -> Admission:
+    spec = BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", digest=pinned or NEW), pinned=bool(pinned))
     asked = replace(admission(verb, node, spec=spec), target=Target())
-    return replace(asked, holds=(spec,) if held else ())
+    change = PinChange(follows=follows, specs=(spec,) if pinned else (), reason="it crashed")
+    return replace(asked, pin=change if pinned or follows else None)
 
 
-async def held(stores: Stores) -> list[str]:
-    return [hold.spec.build.digest for hold in await stores.version_holds.read_all()]
+async def pinned(stores: Stores) -> list[str]:
+    """What each pin in force says, oldest first."""
+    return ["follow" if pin.follows else pin.specs[0].build.digest for pin in await stores.version_pins.read_all()]
 
 
-async def test_a_rollback_of_the_fleet_holds_until_somebody_asks_for_something_newer(stores: Stores) -> None:
+async def test_a_pin_holds_until_somebody_says_otherwise_and_a_cancel_takes_that_back(stores: Stores) -> None:
     node = await healthy(stores, "a")
-    await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, held=OLD))
-    assert await held(stores) == [OLD]
-    await stores.admission.admit(admission(Verb.UPGRADE, node))
-    assert await held(stores) == [OLD], "one machine is not the fleet"
-    upgrade = (await stores.admission.admit(fleet_wide(Verb.UPGRADE, node))).id
-    assert await held(stores) == []
+    rollback = (await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, pinned=OLD))).id
+    [pin] = await stores.version_pins.read_all()
+    assert (pin.backend, pin.target, pin.operation_id, pin.created_by) == ("echo", Target(), rollback, "test")
+    assert (pin.reason, pin.created_at > 0) == ("it crashed", True)
+    for verb in (Verb.INSTALL, Verb.UPGRADE):
+        await stores.admission.admit(fleet_wide(verb, node))
+        assert await pinned(stores) == [OLD], "what says nothing of versions changes no pin"
+    upgrade = (await stores.admission.admit(fleet_wide(Verb.UPGRADE, node, follows=True))).id
+    assert await pinned(stores) == ["follow"]
     await stores.operations.cancel(upgrade, actor="me")
-    assert await held(stores) == [OLD], "what it had ended holds again"
-    again = (await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, held="sha256:older", left=OLD))).id
-    assert await held(stores) == ["sha256:older"]
+    assert await pinned(stores) == [OLD], "what it had ended holds again"
+    again = (await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, pinned="sha256:older"))).id
+    assert await pinned(stores) == ["sha256:older"]
     await stores.operations.cancel(again, actor="me")
-    assert await held(stores) == [OLD]
+    assert await pinned(stores) == [OLD]
     await stores.operations.retry(again, node_id=None, actor="me")
-    assert (await held(stores))[-1] == "sha256:older", "the newest counts"
-    await stores.admission.admit(fleet_wide(Verb.INSTALL, node))
-    assert await held(stores) == []
+    assert await pinned(stores) == ["sha256:older"]
+    delete = (await stores.admission.admit(fleet_wide(Verb.DELETE, node))).id
+    assert await pinned(stores) == []
+    await stores.operations.cancel(delete, actor="me")
+    assert await pinned(stores) == ["sha256:older"]
 
 
-async def test_retrying_a_cancelled_upgrade_ends_the_rollbacks_hold_again_but_not_a_newer_one(stores: Stores) -> None:
+async def test_retrying_a_cancelled_upgrade_ends_the_pin_again_but_not_a_newer_one(stores: Stores) -> None:
     node = await healthy(stores, "a")
-    await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, held=OLD))
-    upgrade = (await stores.admission.admit(fleet_wide(Verb.UPGRADE, node))).id
+    await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, pinned=OLD))
+    upgrade = (await stores.admission.admit(fleet_wide(Verb.UPGRADE, node, follows=True))).id
     await stores.operations.cancel(upgrade, actor="me")
-    assert await held(stores) == [OLD]
     await stores.operations.retry(upgrade, node_id=None, actor="me")
-    assert await held(stores) == [], "what is being upgraded is not held back"
+    assert await pinned(stores) == ["follow"], "what is being upgraded is not held back"
     await stores.operations.cancel(upgrade, actor="me")
-    assert await held(stores) == [OLD]
-    elsewhere = replace(fleet_wide(Verb.ROLLBACK, node, held="sha256:older", left=OLD), intents=())
+    assert await pinned(stores) == [OLD]
+    elsewhere = replace(fleet_wide(Verb.ROLLBACK, node, pinned="sha256:older"), intents=())
     await stores.admission.admit(elsewhere)
     await stores.operations.retry(upgrade, node_id=None, actor="me")
-    assert await held(stores) == ["sha256:older"], "that was decided later"
+    assert (await pinned(stores))[-1] == "sha256:older", "that was decided later"
+
+
+async def test_pins_of_some_nodes_stand_beside_those_of_all_and_replace_only_their_own(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    everywhere = fleet_wide(Verb.ROLLBACK, node, pinned=OLD)
+    await stores.admission.admit(everywhere)
+    for target in (Target(selector={"tier": "fast"}), Target(nodes=(node.id,))):
+        for digest in ("sha256:one", "sha256:two"):
+            await stores.admission.admit(replace(fleet_wide(Verb.UPGRADE, node, pinned=digest), target=target))
+    assert await pinned(stores) == [OLD, "sha256:two", "sha256:two"]
+    assert [pin.target.nodes for pin in await stores.version_pins.read_all()] == [(), (), (node.id,)]
+    await stores.admission.admit(fleet_wide(Verb.UPGRADE, node, follows=True))
+    assert await pinned(stores) == ["follow"], "a decision for all nodes replaces those for some"
+
+
+async def test_the_digest_of_a_pinned_version_is_stored_for_each_build_while_the_pin_holds(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, pinned=OLD))
+    [pin] = await stores.version_pins.read_all()
+    cuda = BackendSpec(reference="echo", build=BuildRef(name="cuda-echo", digest="sha256:c"), pinned=True)
+    assert await stores.version_pins.save_build(pin.id, cuda, reason="cuda-echo joined")
+    [now] = await stores.version_pins.read_all()
+    assert {spec.build.name: spec.build.digest for spec in now.specs} == {"cpu-echo": OLD, "cuda-echo": "sha256:c"}
+    await stores.admission.admit(fleet_wide(Verb.UPGRADE, node, follows=True))
+    assert not await stores.version_pins.save_build(pin.id, cuda, reason="too late")
+
+
+async def test_why_an_intent_cannot_succeed_is_shown_with_it(stores: Stores) -> None:
+    node = await healthy(stores, "a")
+    operation = (await stores.admission.admit(admission(Verb.INSTALL, node))).id
+    [waiting] = await stores.intents.read_newest([node.id])
+    assert await stores.admission.explain(waiting, "its source no longer has it")
+    assert not await stores.admission.explain(waiting, "its source no longer has it"), "nothing new"
+    [shown] = (await stores.operations.read_one(operation)).nodes
+    assert shown.error == "its source no longer has it"
+    await claim(stores)
+    assert not await stores.admission.explain(waiting, "something else"), "it is being tried"
 
 
 async def test_the_last_resolved_build_is_stored(stores: Stores) -> None:

@@ -7,6 +7,7 @@ import type {
   Dependents,
   ExternalInstallRequest,
   FleetBackend,
+  FollowRequest,
   History,
   InstallRequest,
   Intent,
@@ -26,6 +27,7 @@ import type {
   Operation,
   OperationList,
   Overview,
+  PinRequest,
   Policy,
   Replica,
   Revision,
@@ -33,9 +35,11 @@ import type {
   Scheduling,
   SchedulingRequest,
   Session,
+  SlowBuild,
   Started,
   SystemStatus,
   Target,
+  UpgradeRequest,
   Upgrades,
   UpgradesStarted,
   Usage,
@@ -90,6 +94,7 @@ export const api = {
   listExhausted: (signal?: AbortSignal) => read<Intent[]>("api/intents?state=dead_lettered", signal),
 
   listFleetBackends: (signal?: AbortSignal) => read<FleetBackend[]>("api/fleet/backends", signal),
+  listSlowBuilds: (signal?: AbortSignal) => read<SlowBuild[]>("api/fleet/slow-builds", signal),
   listAvailable: (everything: boolean, signal?: AbortSignal) =>
     read<Available>(`api/backends/available${everything ? "?everything=true" : ""}`, signal),
   refreshGalleries: () => change("POST", "api/galleries/refresh"),
@@ -98,11 +103,15 @@ export const api = {
   installFromUri: (backend: ExternalInstallRequest) => ask<Started>("POST", "api/backends/install-external", backend),
   installBackend: (element: string, target: InstallRequest) =>
     ask<Started>("POST", pathOf("api", "backends", "install", element), target),
-  upgradeBackend: (element: string, target: Target) =>
+  upgradeBackend: (element: string, target: UpgradeRequest) =>
     ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),
   upgradeAll: () => ask<UpgradesStarted>("POST", "api/backends/upgrades/apply"),
   rollbackBackend: (element: string, target: RollbackRequest) =>
     ask<Started>("POST", pathOf("api", "backends", element, "rollback"), target),
+  pinBackend: (element: string, target: PinRequest) =>
+    ask<Started>("POST", pathOf("api", "backends", element, "pin"), target),
+  followBackend: (element: string, target: FollowRequest) =>
+    ask<Started>("POST", pathOf("api", "backends", element, "follow"), target),
   readDependents: (element: string, target: Target) =>
     read<Dependents>(`${pathOf("api", "backends", element, "dependents")}${targetQuery(target)}`),
   deleteBackend: (element: string, target: Target) =>

@@ -449,6 +449,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/fleet/slow-builds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Slow Builds
+         * @description Lists CPU builds on nodes with an accelerator, with the reason and what corrects it.
+         */
+        get: operations["list_slow_builds_api_fleet_slow_builds_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/nodes/{node_id}/backend-logs": {
         parameters: {
             query?: never;
@@ -1267,7 +1287,7 @@ export interface paths {
         /**
          * Install
          * @description Installs a backend by its reference, `name` or `gallery@name`, on every node that a build of it supports,
-         *     and on such nodes that join later.
+         *     and on such nodes that join later. With `@version` after it, that version is installed and pinned.
          */
         post: operations["install_api_backends_install__reference__post"];
         delete?: never;
@@ -1307,10 +1327,51 @@ export interface paths {
         put?: never;
         /**
          * Rollback
-         * @description Rolls a backend back to its previous version. That version is still on the nodes' disks, so nothing is
+         * @description Rolls a backend back to its previous version, and pins that. It is still on the nodes' disks, so nothing is
          *     downloaded.
          */
         post: operations["rollback_api_backends__reference__rollback_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/backends/{reference}/pin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pin
+         * @description Pins a backend to a version: nodes with another one change to it, and nodes that join later get it.
+         */
+        post: operations["pin_api_backends__reference__pin_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/backends/{reference}/follow": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Follow
+         * @description Ends the pins of a backend: installs and upgrades get the newest version again. This changes nothing on the
+         *     nodes.
+         */
+        post: operations["follow_api_backends__reference__follow_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1510,7 +1571,7 @@ export interface paths {
         put?: never;
         /**
          * Upgrade All
-         * @description Upgrades every backend that has a newer version, except on nodes that were rolled back from it.
+         * @description Upgrades every backend that has a newer version, except on nodes where its version is pinned.
          */
         post: operations["upgrade_all_api_backends_upgrades_apply_post"];
         delete?: never;
@@ -1620,6 +1681,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/why/backends/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Explain
+         * @description Shows, for each node that has the backend or is to get it, or for one node: why this build and this version,
+         *     whether an upgrade is held back, and why drift is not corrected. `name` is a backend, a build or an alias.
+         */
+        get: operations["explain_api_why_backends__name__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/policies": {
         parameters: {
             query?: never;
@@ -1663,6 +1745,27 @@ export interface paths {
          * @description Changes what the policy does about drift.
          */
         patch: operations["change_policy_api_policies__policy_id__patch"];
+        trace?: never;
+    };
+    "/api/pins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Pins
+         * @description Lists the version pins in force, newest first: to which version, on which nodes, since when, by whom and
+         *     why.
+         */
+        get: operations["list_pins_api_pins_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/intents": {
@@ -1818,6 +1921,26 @@ export interface paths {
          * @description Lists the backend galleries.
          */
         get: operations["list_backend_galleries_backends_galleries_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/models/available": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Available Models
+         * @description Lists the models of the galleries.
+         */
+        get: operations["list_available_models_models_available_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2003,6 +2126,11 @@ export interface components {
              */
             force: boolean;
             on_drift?: components["schemas"]["OnDrift"] | null;
+            /**
+             * Version
+             * @default
+             */
+            version: string;
             /** Id */
             id: string;
         };
@@ -2083,6 +2211,13 @@ export interface components {
             /** Galleries */
             galleries: components["schemas"]["GalleryView"][];
         };
+        /** BackendExplanation */
+        BackendExplanation: {
+            /** Backend */
+            backend: string;
+            /** Nodes */
+            nodes: components["schemas"]["ExplainedBackend"][];
+        };
         /** BackendOffer */
         BackendOffer: {
             /** Id */
@@ -2140,8 +2275,8 @@ export interface components {
             versions: string[];
             /** Pending */
             pending: string;
-            /** Rolled Back */
-            rolled_back: boolean;
+            /** Pinned */
+            pinned: string;
             /** Unchecked */
             unchecked: string;
         };
@@ -2395,6 +2530,39 @@ export interface components {
             /** Reason */
             reason: string;
         };
+        /** ExplainedBackend */
+        ExplainedBackend: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Build */
+            build: string;
+            /** Build Reason */
+            build_reason: string;
+            /** Version */
+            version: string;
+            /** Digest */
+            digest: string;
+            /** Desired */
+            desired: string;
+            /** Version Reason */
+            version_reason: string;
+            /** Upgrade */
+            upgrade: string;
+            /** Last Change */
+            last_change: string;
+            /** Drift */
+            drift: components["schemas"]["ExplainedDrift"][];
+        };
+        /** ExplainedDrift */
+        ExplainedDrift: {
+            cause: components["schemas"]["DriftCause"];
+            /** Detail */
+            detail: string;
+            /** Not Corrected */
+            not_corrected: string;
+        };
         /** ExternalInstallBody */
         ExternalInstallBody: {
             /**
@@ -2415,6 +2583,11 @@ export interface components {
              */
             force: boolean;
             on_drift?: components["schemas"]["OnDrift"] | null;
+            /**
+             * Version
+             * @default
+             */
+            version: string;
             /** Uri */
             uri: string;
             /**
@@ -2452,6 +2625,26 @@ export interface components {
             name: string;
             /** Nodes */
             nodes: components["schemas"]["BackendOnNode"][];
+        };
+        /** FollowBody */
+        FollowBody: {
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: string[];
+            /**
+             * Selector
+             * @default {}
+             */
+            selector: {
+                [key: string]: string;
+            };
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
         };
         /** FrontendStatus */
         FrontendStatus: {
@@ -2494,21 +2687,6 @@ export interface components {
         HTTPValidationError: {
             /** Detail */
             detail?: components["schemas"]["ValidationError"][];
-        };
-        /**
-         * HeldVersionView
-         * @description The version that nodes get after a rollback of the fleet, also those that join later, until an upgrade is
-         *     requested.
-         */
-        HeldVersionView: {
-            /** Variant */
-            variant: string;
-            /** Version */
-            version: string;
-            /** Digest */
-            digest: string;
-            /** Operation Id */
-            operation_id: string;
         };
         /** History */
         History: {
@@ -2600,6 +2778,11 @@ export interface components {
              */
             force: boolean;
             on_drift?: components["schemas"]["OnDrift"] | null;
+            /**
+             * Version
+             * @default
+             */
+            version: string;
         };
         /** Installation */
         Installation: {
@@ -2696,6 +2879,11 @@ export interface components {
             token: string;
             /** Command */
             command: string;
+            /**
+             * Localai Command
+             * @description The command that adds the machine with a LocalAI worker.
+             */
+            localai_command: string;
         };
         /** KeyModels */
         KeyModels: {
@@ -2926,6 +3114,8 @@ export interface components {
             pending?: components["schemas"]["PendingExplanation"] | null;
             /** Unsatisfiable */
             unsatisfiable?: string | null;
+            /** Slow Builds */
+            slow_builds: components["schemas"]["SlowBuild"][];
         };
         /** ModelFileView */
         ModelFileView: {
@@ -3066,6 +3256,8 @@ export interface components {
             replicas: components["schemas"]["ReplicaObject"][];
             /** Decisions */
             decisions: components["schemas"]["NodeDecision"][];
+            /** Slow Builds */
+            slow_builds: components["schemas"]["SlowBuild"][];
         };
         /** NodeHistoryView */
         NodeHistoryView: {
@@ -3424,10 +3616,10 @@ export interface components {
             /** Cause */
             cause: string;
             /**
-             * Rolled Back
-             * @default false
+             * Pinned
+             * @default
              */
-            rolled_back: boolean;
+            pinned: string;
         };
         /** OverviewView */
         OverviewView: {
@@ -3459,6 +3651,69 @@ export interface components {
             /** Held */
             held: boolean;
         };
+        /** PinBody */
+        PinBody: {
+            /**
+             * Nodes
+             * @default []
+             */
+            nodes: string[];
+            /**
+             * Selector
+             * @default {}
+             */
+            selector: {
+                [key: string]: string;
+            };
+            /** Version */
+            version: string;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
+        };
+        /**
+         * PinView
+         * @description A version that is desired on all nodes, on those that a selector matches, or on named ones.
+         */
+        PinView: {
+            /** Id */
+            id: string;
+            /** Backend */
+            backend: string;
+            /** Selector */
+            selector: {
+                [key: string]: string;
+            };
+            /** Nodes */
+            nodes: string[];
+            /** Follows */
+            follows: boolean;
+            /** Version */
+            version: string;
+            /** Builds */
+            builds: components["schemas"]["PinnedBuildView"][];
+            /** Reason */
+            reason: string;
+            /** Created By */
+            created_by: string;
+            /** Created At */
+            created_at: string | null;
+            /** Operation Id */
+            operation_id: string;
+            /** Summary */
+            summary: string;
+        };
+        /** PinnedBuildView */
+        PinnedBuildView: {
+            /** Variant */
+            variant: string;
+            /** Version */
+            version: string;
+            /** Digest */
+            digest: string;
+        };
         /** PolicyBody */
         PolicyBody: {
             on_drift: components["schemas"]["OnDrift"];
@@ -3489,8 +3744,8 @@ export interface components {
             exceptions: components["schemas"]["ExceptionView"][];
             /** Exception Count */
             exception_count: number;
-            /** Rolled Back To */
-            rolled_back_to: components["schemas"]["HeldVersionView"][];
+            /** Pins */
+            pins: components["schemas"]["PinView"][];
         };
         /** RefusedView */
         RefusedView: {
@@ -3695,6 +3950,11 @@ export interface components {
             };
             /** To */
             to?: string | null;
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
         };
         /** SampleView */
         SampleView: {
@@ -3808,6 +4068,26 @@ export interface components {
             /** Api Key */
             api_key: string;
         };
+        /**
+         * SlowBuild
+         * @description A CPU build on a node with an accelerator.
+         */
+        SlowBuild: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Backend */
+            backend: string;
+            /** Build */
+            build: string;
+            /** Capability */
+            capability: string;
+            /** Reason */
+            reason: string;
+            /** Remedy */
+            remedy: string;
+        };
         /** StatusView */
         StatusView: {
             /** Version */
@@ -3878,10 +4158,10 @@ export interface components {
                 [key: string]: string;
             };
             /**
-             * Skip Rolled Back
+             * Unpin
              * @default false
              */
-            skip_rolled_back: boolean;
+            unpin: boolean;
         };
         /**
          * UpgradeView
@@ -3909,6 +4189,10 @@ export interface components {
             };
             /** Refused */
             refused: {
+                [key: string]: string;
+            };
+            /** Pinned */
+            pinned: {
                 [key: string]: string;
             };
         };
@@ -3976,7 +4260,7 @@ export interface components {
          * Verb
          * @enum {string}
          */
-        Verb: "install" | "upgrade" | "rollback" | "delete";
+        Verb: "install" | "upgrade" | "rollback" | "delete" | "pin" | "follow";
         /** VramBudget */
         VramBudget: {
             /** Value */
@@ -4720,6 +5004,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_slow_builds_api_fleet_slow_builds_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SlowBuild"][];
                 };
             };
         };
@@ -6221,6 +6525,80 @@ export interface operations {
             };
         };
     };
+    pin_api_backends__reference__pin_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PinBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperationStarted"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    follow_api_backends__reference__follow_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "Idempotency-Key"?: string | null;
+            };
+            path: {
+                reference: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["FollowBody"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperationStarted"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     apply_backends_apply_post: {
         parameters: {
             query?: never;
@@ -6683,6 +7061,39 @@ export interface operations {
             };
         };
     };
+    explain_api_why_backends__name__get: {
+        parameters: {
+            query?: {
+                node?: string | null;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackendExplanation"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     list_policies_api_policies_get: {
         parameters: {
             query?: never;
@@ -6765,6 +7176,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_pins_api_pins_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PinView"][];
                 };
             };
         };
@@ -6977,6 +7408,28 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GalleryView"][];
+                };
+            };
+        };
+    };
+    list_available_models_models_available_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    }[];
                 };
             };
         };

@@ -18,6 +18,7 @@ const PATHS = {
   more: "M3.5 8v.01M8 8v.01M12.5 8v.01",
   nodes: "M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5v.01M5 11v.01",
   overview: "M2.5 2.5h4.5v6h-4.5zM9 2.5h4.5v3.5H9zM9 8h4.5v5.5H9zM2.5 10.5h4.5v3h-4.5z",
+  pin: "M6 2.5h4l-.5 4 2 2.5h-7l2-2.5zM8 9v4.5",
   remove: "M3 4.5h10M6 4.5v-2h4v2M4.5 4.5l.6 9h5.8l.6-9M6.8 7v4M9.2 7v4",
   resume: "M5 3.2l7.5 4.8L5 12.8z",
   retry: "M13 8a5 5 0 11-1.6-3.7M13 2.2v3h-3",

@@ -10,6 +10,12 @@ export const backendQueries = {
       queryFn: ({ signal }) => api.listFleetBackends(signal),
       refetchInterval: 60_000,
     }),
+  slow: () =>
+    queryOptions({
+      queryKey: ["slow-builds"],
+      queryFn: ({ signal }) => api.listSlowBuilds(signal),
+      refetchInterval: 60_000,
+    }),
   upgrades: () =>
     queryOptions({
       queryKey: ["upgrades"],
@@ -27,6 +33,7 @@ export function createBackendsListener(client: QueryClient): (data: string) => v
   const readAgain = createReadAgain(
     client,
     backendQueries.upgrades().queryKey,
+    backendQueries.slow().queryKey,
     ["node-backends"],
     ["available"],
     ["policies"],

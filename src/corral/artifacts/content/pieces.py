@@ -27,6 +27,8 @@ class WheelPiece:
     blob: Blob
     package: str
     version: str
+    python: str
+    """The version of Python for which it is unpacked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,10 @@ class ResolvedArtifact:
     python_lock: tuple[str, ...] = ()
     """For PyPI sources: every package pinned, as `name==version sha256:...`. One that was built here
     says of what: `name==version sha256:... built from source package sha256:...`."""
+    python: str = ""
+    """For PyPI sources: the version of the interpreter that the environment is for."""
+    interpreter: str = ""
+    """Its path."""
     platform: str = ""
     scratch: Path | None = None
     """The directory of an unpacked saved image or of built wheels. The caller that resolved it removes it."""

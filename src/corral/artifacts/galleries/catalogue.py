@@ -1,7 +1,7 @@
 """The catalogue: the entries of all galleries, by name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import TypeVar
 
@@ -22,8 +22,17 @@ from corral.artifacts.galleries.sources import GallerySources
 from corral.artifacts.references import names_local_file
 from corral.artifacts.settings import GallerySettings, gallery_at
 from corral.artifacts.signatures import SignaturePolicy, check_policy
+from corral.core.backends.former_names import current_name
 from corral.core.backends.gallery_addresses import LOCALAI_BACKEND_GALLERY, LOCALAI_MODEL_GALLERY
-from corral.core.backends.variants import Chosen, Resolution, index_by_name, resolve_for_nodes, resolve_variant
+from corral.core.backends.runnable import find_localai_obstacle, pick_runnable
+from corral.core.backends.variants import (
+    Chosen,
+    Resolution,
+    index_by_name,
+    is_meta,
+    resolve_for_nodes,
+    resolve_in_galleries,
+)
 from corral.core.suggestions import near_names
 
 Entry = TypeVar("Entry", BackendEntry, ModelEntry)
@@ -62,41 +71,83 @@ class Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue(Read):
-    """Backends of every gallery, in the order of the galleries. The first entry of a name wins."""
+    """Backends of every gallery, in the order of the galleries. The first entry of a name wins, except where only
+    another gallery's build uses a node's accelerator."""
 
     entries: tuple[BackendEntry, ...]
-    by_name: dict[str, BackendEntry] = field(default_factory=dict)
+    by_name: dict[str, BackendEntry] = field(init=False, repr=False, compare=False)
+    """By lower-case name; the first gallery that has it."""
+    by_gallery: dict[str, dict[str, BackendEntry]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        parts: dict[str, list[BackendEntry]] = {}
+        for entry in self.entries:
+            parts.setdefault(entry.gallery, []).append(entry)
+        object.__setattr__(self, "by_name", index_by_name(self.entries))
+        object.__setattr__(self, "by_gallery", {gallery: index_by_name(found) for gallery, found in parts.items()})
 
     def find(self, name: str) -> BackendEntry:
-        gallery, at, plain = name.partition("@")
-        if at:
-            for entry in self.entries:
-                if entry.gallery == gallery and entry.name.lower() == plain.lower():
-                    return entry
-        entry_or_none = self.by_name.get(name.lower())
-        if entry_or_none is None:
+        """The entry of the first gallery that has the name. Raises NotInstalled."""
+        scopes = self._scopes(name)
+        if not scopes:
             near = near_names(name, [entry.name for entry in self.entries])
             hint = [f"Did you mean {' or '.join(near)}?"] if near else []
             raise NotInstalled(" ".join([f"No gallery has a backend named {name}.", *hint, *self.unread()]))
-        return entry_or_none
+        known, galleries = scopes
+        return next(iter(galleries.values()))[known]
 
     def resolve(self, name: str, capability: str, *, substitute: bool = False) -> Resolution:
-        return resolve_variant(self._scope(name), name, capability, substitute=substitute)
+        known, galleries = self._scopes(name) or (name, {})
+        return resolve_in_galleries(galleries, known, capability, substitute=substitute)
 
     def resolve_for_nodes(self, name: str, capabilities: dict[str, str]) -> dict[str, Resolution]:
-        return resolve_for_nodes(self._scope(name), name, capabilities)
+        known, galleries = self._scopes(name) or (name, {})
+        return resolve_for_nodes(galleries, known, capabilities)
 
     def chosen_entry(self, name: str, chosen: Chosen) -> BackendEntry:
-        return self._scope(name)[chosen.name.lower()]
+        """The entry that `name` was resolved to. Raises KeyError if no gallery with that name has it."""
+        if chosen.gallery in self.by_gallery:
+            return self.by_gallery[chosen.gallery][chosen.name.lower()]
+        _, galleries = self._scopes(name) or (name, {})
+        for found in galleries.values():
+            if chosen.name.lower() in found:
+                return found[chosen.name.lower()]
+        raise KeyError(chosen.name)
 
-    def _scope(self, name: str) -> dict[str, BackendEntry]:
-        """A family stays within its gallery: `llama-cpp` of one gallery must not resolve to a build of another."""
-        gallery, at, plain = name.partition("@")
-        if not at:
-            entry = self.by_name.get(name.lower())
-            gallery, plain = (entry.gallery, name) if entry else ("", name)
-        del plain
-        return index_by_name(entry for entry in self.entries if not gallery or entry.gallery == gallery)
+    def for_localai(self) -> "Catalogue":
+        """What a LocalAI worker can run of it."""
+        entries = pick_runnable(self.entries, localai_obstacle)
+        return replace(self, entries=entries)
+
+    def builds_of(self, entry: BackendEntry) -> list[BackendEntry]:
+        """The builds of a family; of any other entry, itself."""
+        if not is_meta(entry):
+            return [entry]
+        own = self.by_gallery[entry.gallery]
+        names = dict.fromkeys(target.lower() for target in entry.capabilities.values())
+        return [own[name] for name in names if name in own]
+
+    def _scopes(self, name: str) -> tuple[str, dict[str, dict[str, BackendEntry]]] | None:
+        """The name as a gallery has it, in lower case, and the galleries that have it: the one that is named, or all.
+        A family stays within its gallery: `llama-cpp` of one gallery must not resolve to a build of another."""
+        for text in dict.fromkeys((name, current_name(name))):
+            gallery, at, plain = text.lower().partition("@")
+            if at:
+                named = {one: found for one, found in self.by_gallery.items() if one.lower() == gallery}
+                if having := {one: found for one, found in named.items() if plain in found}:
+                    return plain, having
+            if having := {one: found for one, found in self.by_gallery.items() if text.lower() in found}:
+                return text.lower(), having
+        return None
+
+
+def localai_obstacle(entry: BackendEntry) -> str:
+    """Why a LocalAI worker cannot run the build; empty if it can."""
+    has_manifest = entry.corral is not None and entry.corral.manifest is not None
+    obstacle = find_localai_obstacle(entry.name, uri=entry.uri, manifest=has_manifest)
+    if not obstacle and entry.gallery == CORRAL_GALLERY:
+        return f"a LocalAI worker cannot read Corral's own gallery, which has {entry.name}"
+    return obstacle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +177,7 @@ def read_backends(
         found, status = _read_gallery(sources, gallery, parse, cancel if ask else None)
         entries += found
         statuses.append(status)
-    return Catalogue(entries=tuple(entries), galleries=tuple(statuses), by_name=index_by_name(entries))
+    return Catalogue(entries=tuple(entries), galleries=tuple(statuses))
 
 
 def read_model_catalogue(
@@ -166,11 +217,14 @@ def _is_from_network(gallery: GallerySettings) -> bool:
     return not all(names_local_file(url) for url in (gallery.url, *gallery.mirrors))
 
 
-def signatures_for(galleries: tuple[GallerySettings, ...], entry: BackendEntry) -> SignaturePolicy | None:
-    """The signatures that the entry's gallery requires. A policy that cannot be enforced is rejected here, before any
-    download."""
-    for gallery in galleries:
-        if gallery.name == entry.gallery and gallery.verification is not None:
+def signatures_for(
+    galleries: tuple[GallerySettings, ...], catalogue: Catalogue, entry: BackendEntry
+) -> SignaturePolicy | None:
+    """The signatures that the entry's gallery requires, or another gallery that has the same image: listing an image
+    twice must not be a way around them. A policy that cannot be enforced is rejected here, before any download."""
+    offering = {entry.gallery, *(other.gallery for other in catalogue.entries if entry.uri and other.uri == entry.uri)}
+    for gallery in sorted(galleries, key=lambda one: one.name != entry.gallery):
+        if gallery.name in offering and gallery.verification is not None:
             check_policy(gallery.verification, f"Gallery {gallery.name}")
             return gallery.verification
     return None

@@ -371,7 +371,8 @@ class Installer:
         self, request: BackendRequest, resolved: ResolvedArtifact, staged: Path, digest: Digest
     ) -> Manifest:
         if any(isinstance(piece, WheelPiece) for piece in resolved.pieces):
-            finish_environment(staged, self.versions.path(request.build.name, digest))
+            final = self.versions.path(request.build.name, digest)
+            finish_environment(staged, final, interpreter=resolved.interpreter, version=resolved.python)
         manifest = request.manifest or read_manifest(staged)
         if manifest is None:
             raise BadManifest(

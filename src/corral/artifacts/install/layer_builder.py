@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import assert_never
@@ -38,8 +39,8 @@ def layer_key(piece: Piece) -> str | None:
             return f"tar-{hex_of(blob.digest)}" if blob.digest else None
         case ZipPiece(blob=blob):
             return f"zip-{hex_of(blob.digest)}" if blob.digest else None
-        case WheelPiece(blob=blob):
-            return f"whl-{hex_of(blob.digest)}-{site_packages().split('/')[1]}" if blob.digest else None
+        case WheelPiece(blob=blob, python=python):
+            return f"whl-{hex_of(blob.digest)}-{site_packages(python).split('/')[1]}" if blob.digest else None
         case FilePiece(blob=blob, path=path) | MemberPiece(blob=blob, path=path):
             named = hashlib.sha256(path.encode()).hexdigest()[:16]
             return f"file-{hex_of(blob.digest)}-{named}" if blob.digest else None
@@ -69,10 +70,10 @@ class Filler:
                     path = self.blobs.path(self.blobs.fetch(blob, self.cancel, self.meter))
                     packed = path.stat().st_size
                     unpack_zip(path, tree, self.budget, self.cancel, place=None)
-                case WheelPiece(blob=blob):
+                case WheelPiece(blob=blob, python=python):
                     path = self.blobs.path(self.blobs.fetch(blob, self.cancel, self.meter))
                     packed = path.stat().st_size
-                    unpack_zip(path, tree, self.budget, self.cancel, place=wheel_path)
+                    unpack_zip(path, tree, self.budget, self.cancel, place=partial(wheel_path, version=python))
                 case FilePiece(blob=blob, path=name):
                     path = self.blobs.path(self.blobs.fetch(blob, self.cancel, self.meter))
                     packed = path.stat().st_size

@@ -13,6 +13,7 @@ from corral.artifacts.net.client import Outbound
 from corral.artifacts.oci.cosign import check_signed
 from corral.artifacts.oci.image import OciPlatform, resolve_image
 from corral.artifacts.oci.registry import Registries
+from corral.artifacts.pypi.environments import resolve_environment
 from corral.artifacts.pypi.index import PypiIndex
 from corral.artifacts.pypi.source_builds import SourceBuilds
 from corral.artifacts.references import (
@@ -90,8 +91,8 @@ class SourceResolver:
                 return self._hub().resolve(reference, cancel, sha256)
             case S3Object():
                 return S3Client(self.outbound, self.settings.s3, self.clock).resolve(reference, cancel, sha256)
-            case PypiPackages(requirements=requirements):
-                return self._pypi().resolve_environment(requirements, cancel)
+            case PypiPackages(requirements=requirements, index=index):
+                return resolve_environment(self._pypi(index), requirements, cancel)
             case PypiFile():
                 return self._pypi().resolve_file(reference, cancel)
             case _:
@@ -100,8 +101,8 @@ class SourceResolver:
     def _hub(self) -> HuggingFaceHub:
         return HuggingFaceHub(self.outbound, self.settings.hugging_face)
 
-    def _pypi(self) -> PypiIndex:
-        return PypiIndex(self.outbound, self.settings.pypi, self.builds, self.staging)
+    def _pypi(self, additional_url: str = "") -> PypiIndex:
+        return PypiIndex(self.outbound, self.settings.pypi, self.builds, self.staging, additional_url=additional_url)
 
     def _image(self, image: OciImage, cancel: CancelToken) -> ResolvedArtifact:
         digest = self.registries.pin(image, cancel)

@@ -1,4 +1,4 @@
-"""Packages from one index, as wheels with hashes from the index. Installing runs no code of a package, unless an
+"""Packages from an index, as wheels with hashes from the index. Installing runs no code of a package, unless an
 operator allows building source packages."""
 
 import re
@@ -13,7 +13,6 @@ from urllib.parse import unquote, urljoin, urlsplit
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.tags import Tag, sys_tags
 from packaging.utils import (
     InvalidSdistFilename,
     InvalidWheelFilename,
@@ -35,13 +34,14 @@ from corral.artifacts.errors import (
     Cancelled,
     NoPlatformFits,
     PolicyRefused,
+    SourceRejected,
     SourceUnavailable,
 )
 from corral.artifacts.net.client import Outbound
+from corral.artifacts.pypi.interpreters import Interpreter, own_interpreter
 from corral.artifacts.pypi.resolver import pick_wheels
 from corral.artifacts.pypi.source_builds import BuiltWheel, Source, SourceBuilds
-from corral.artifacts.pypi.wheels import python_version
-from corral.artifacts.references import PypiFile
+from corral.artifacts.references import PypiFile, PypiPackages
 from corral.artifacts.settings import PypiSettings
 from corral.system.json import decode_json
 
@@ -62,7 +62,7 @@ class Wheel:
     url: str
     sha256: Digest
     rank: int
-    """How well it fits this interpreter; lower is better."""
+    """How well it fits the interpreter; lower is better."""
     requires_python: str = ""
     yanked: bool = False
     has_metadata: bool = False
@@ -116,12 +116,27 @@ class _Links(HTMLParser):
         self._open = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A project of an index."""
+
+    url: str
+    files: list[_JsonFile]
+
+
 @dataclass(slots=True)
 class PypiIndex:
+    """The packages for one interpreter."""
+
     outbound: Outbound
     settings: PypiSettings
     builds: SourceBuilds
     staging: Staging
+    additional_url: str = ""
+    """A second index, from which the requested packages come if it has them."""
+    python: Interpreter = field(default_factory=own_interpreter)
+    _pages: dict[str, _Page] = field(default_factory=dict)
+    _requested: set[str] = field(default_factory=set)
     _projects: dict[str, list[Wheel]] = field(default_factory=dict)
     _unusable: dict[str, str] = field(default_factory=dict)
     _sources_refused: dict[str, set[Version]] = field(default_factory=dict)
@@ -139,7 +154,7 @@ class PypiIndex:
         return self.headers() if urlsplit(url).netloc == urlsplit(self.settings.index_url).netloc else {}
 
     def wheels(self, package: str, cancel: CancelToken) -> list[Wheel]:
-        """Every wheel of `package` that this interpreter can use, newest version first, best wheel first within a
+        """Every wheel of `package` that the interpreter can use, newest version first, best wheel first within a
         version. Source packages, where allowed, come after the wheels of their version."""
         name = canonicalize_name(package)
         if name not in self._projects:
@@ -160,20 +175,59 @@ class PypiIndex:
             return f"{why}; there are source packages, and {HOW_TO_ALLOW}"
         return why
 
-    def _read_project(self, name: str, cancel: CancelToken) -> list[Wheel]:
-        url = f"{self.settings.index_url.rstrip('/')}/{name}/"
-        response, body = self.outbound.fetch(
-            url, cancel=cancel, limit=INDEX_BYTES, headers={**self.headers(), "Accept": ACCEPT}
+    def for_python(self, python: Interpreter) -> "PypiIndex":
+        """The same index for another interpreter. What was read is not read again."""
+        return PypiIndex(
+            self.outbound,
+            self.settings,
+            self.builds.for_python(python),
+            self.staging,
+            additional_url=self.additional_url,
+            python=python,
+            _pages=self._pages,
         )
-        ranks = {tag: rank for rank, tag in enumerate(sys_tags())}
+
+    def supports(self, requirements: Iterable[Requirement], python: Interpreter, cancel: CancelToken) -> bool:
+        """Whether the index has a file of each requirement for this interpreter, whatever those require in turn."""
+        index = self.for_python(python)
+        index._requested |= self._requested
+        return all(
+            any(one.specifier.contains(wheel.version, prereleases=True) for wheel in index.wheels(one.name, cancel))
+            for one in requirements
+        )
+
+    def _read_page(self, name: str, cancel: CancelToken) -> _Page:
+        """The project in the one index that it comes from. Taking the best of both would let a package of that name
+        in the other index replace it."""
+        if name in self._pages:
+            return self._pages[name]
+        indexes = [self.settings.index_url]
+        if self.additional_url:
+            indexes.insert(0 if name in self._requested else 1, self.additional_url)
+        for position, address in enumerate(indexes):
+            url = f"{address.rstrip('/')}/{name}/"
+            headers = {**self.headers_for(url), "Accept": ACCEPT}
+            try:
+                response, body = self.outbound.fetch(url, cancel=cancel, limit=INDEX_BYTES, headers=headers)
+            except SourceRejected as error:
+                if error.status != 404 or position == len(indexes) - 1:
+                    raise
+                continue
+            files = _read_files(body, response.headers.get("content-type", ""))
+            self._pages[name] = _Page(response.url, files)
+            break
+        return self._pages[name]
+
+    def _read_project(self, name: str, cancel: CancelToken) -> list[Wheel]:
+        page = self._read_page(name, cancel)
         found: list[Wheel] = []
         skipped: set[str] = set()
-        for file in _read_files(body, response.headers.get("content-type", "")):
-            url = urljoin(response.url, file.url)
+        for file in page.files:
+            url = urljoin(page.url, file.url)
             if file.filename.endswith(SOURCE_ENDINGS):
-                wheel = _buildable(name, file, url, worst_rank=len(ranks))
+                wheel = _buildable(name, file, url, self.python)
             else:
-                wheel = _usable(name, file, url, ranks)
+                wheel = _usable(name, file, url, self.python)
             if isinstance(wheel, Wheel) and wheel.from_source and not self.settings.allow_source_builds:
                 self._sources_refused.setdefault(name, set()).add(wheel.version)
                 skipped.add("only source packages, which would have to be built")
@@ -230,6 +284,7 @@ class PypiIndex:
             raise BadReference(f"{', '.join(requirements)[:200]!r} is not a requirement: {error}.") from error
         if any(requirement.url for requirement in parsed):
             raise PolicyRefused("A requirement must not contain an address; packages come from the configured index.")
+        self._requested = {canonicalize_name(requirement.name) for requirement in parsed}
         try:
             return self._resolve(requirements, parsed, cancel)
         except BaseException as error:  # whatever ended it, its builds are not kept
@@ -247,15 +302,22 @@ class PypiIndex:
         named = sorted(f"{wheel.package}=={wheel.version} {_origin(wheel)}" for wheel in wheels)
         first = canonicalize_name(parsed[0].name)
         return ResolvedArtifact(
-            digest=digest_of("\n".join((f"python {python_version()}", *named)).encode()),
-            source="pypi://" + ",".join(requirements),
+            digest=digest_of("\n".join((f"python {self.python.version}", *named)).encode()),
+            source=str(PypiPackages(requirements, self.additional_url)),
             pieces=tuple(
-                WheelPiece(blob=self._wheel_blob(wheel, cancel), package=wheel.package, version=str(wheel.version))
+                WheelPiece(
+                    blob=self._wheel_blob(wheel, cancel),
+                    package=wheel.package,
+                    version=str(wheel.version),
+                    python=self.python.version,
+                )
                 for wheel in wheels
             ),
             verified_by="; ".join(["index hashes", *(_built_from(wheel) for wheel in wheels if wheel.from_source)]),
             version=next(str(wheel.version) for wheel in wheels if wheel.package == first),
             python_lock=tuple(sorted(self._lock_line(wheel, cancel) for wheel in wheels)),
+            python=self.python.version,
+            interpreter=self.python.path,
             scratch=self._scratch,
         )
 
@@ -317,7 +379,7 @@ def _read_files(body: bytes, content_type: str) -> list[_JsonFile]:
     return page.files
 
 
-def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Wheel | str | None:
+def _usable(name: str, file: _JsonFile, url: str, python: Interpreter) -> Wheel | str | None:
     """The wheel; or why it cannot be used; or None if the file is not a wheel."""
     try:
         package, version, _, tags = parse_wheel_filename(file.filename)
@@ -327,11 +389,11 @@ def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Whee
         return None
     if not re.fullmatch(r"[0-9a-fA-F]{64}", file.hashes.get("sha256", "")):
         return "wheels without a SHA-256 hash, which are not installed"
-    fitting = [ranks[tag] for tag in tags if tag in ranks]
+    fitting = [python.ranks[tag] for tag in tags if tag in python.ranks]
     if not fitting:
         return "wheels for other machines or Python versions"
-    if not _for_this_python(file):
-        return f"wheels for Python versions other than {python_version()}"
+    if not _is_for(file, python):
+        return f"wheels for Python versions other than {python.version}"
     return Wheel(
         package=name,
         version=version,
@@ -346,14 +408,14 @@ def _usable(name: str, file: _JsonFile, url: str, ranks: dict[Tag, int]) -> Whee
     )
 
 
-def _for_this_python(file: _JsonFile) -> bool:
+def _is_for(file: _JsonFile, python: Interpreter) -> bool:
     try:
-        return not file.requires_python or python_version() in SpecifierSet(file.requires_python)
+        return not file.requires_python or python.version in SpecifierSet(file.requires_python)
     except InvalidSpecifier:
         return False
 
 
-def _buildable(name: str, file: _JsonFile, url: str, *, worst_rank: int) -> Wheel | str | None:
+def _buildable(name: str, file: _JsonFile, url: str, python: Interpreter) -> Wheel | str | None:
     """The source package as a candidate, ranked after every wheel; or why it cannot be used; or None."""
     try:
         package, version = parse_sdist_filename(file.filename)
@@ -363,15 +425,15 @@ def _buildable(name: str, file: _JsonFile, url: str, *, worst_rank: int) -> Whee
         return None
     if not re.fullmatch(r"[0-9a-fA-F]{64}", file.hashes.get("sha256", "")):
         return "source packages without a SHA-256 hash, which are not built"
-    if not _for_this_python(file):
-        return f"source packages for Python versions other than {python_version()}"
+    if not _is_for(file, python):
+        return f"source packages for Python versions other than {python.version}"
     return Wheel(
         package=name,
         version=version,
         filename=file.filename,
         url=url,
         sha256=sha256_digest(file.hashes["sha256"]),
-        rank=worst_rank,
+        rank=len(python.ranks),
         requires_python=file.requires_python or "",
         yanked=bool(file.yanked),
         size=file.size,

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import resolvelib
-from packaging.markers import default_environment
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -16,6 +15,7 @@ from packaging.utils import canonicalize_name
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.errors import NoPlatformFits, SourceUnavailable, UnsafeArchive
 from corral.artifacts.net.client import Outbound
+from corral.artifacts.pypi.interpreters import Interpreter
 from corral.artifacts.pypi.source_builds import BuiltWheel
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class PackageIndex(Protocol):
     """The part of a package index that the search uses."""
 
     outbound: Outbound
+    python: Interpreter
 
     def wheels(self, package: str, cancel: CancelToken) -> "list[Wheel]": ...
     def read_ahead(self, packages: Iterable[str], cancel: CancelToken) -> None: ...
@@ -49,7 +50,7 @@ class _Candidate:
 def pick_wheels(index: PackageIndex, requirements: Sequence[Requirement], cancel: CancelToken) -> "list[Wheel]":
     """One wheel per package, in a stable order. Raises when no set satisfies all requirements."""
     provider = _Provider(index, cancel)
-    applicable = [requirement for requirement in requirements if _applies(requirement, frozenset())]
+    applicable = [requirement for requirement in requirements if _applies(requirement, frozenset(), index.python)]
     try:
         result = resolvelib.Resolver(provider, resolvelib.BaseReporter()).resolve(applicable, max_rounds=ROUNDS)
     except resolvelib.ResolutionImpossible as error:
@@ -71,10 +72,10 @@ def _explain(index: PackageIndex, causes: Iterable[Any]) -> str:
     return "No wheels satisfy these requirements together: " + "; ".join(reasons) + "."
 
 
-def _applies(requirement: Requirement, extras: frozenset[str]) -> bool:
+def _applies(requirement: Requirement, extras: frozenset[str], python: Interpreter) -> bool:
     if requirement.marker is None:
         return True
-    environment = {name: str(value) for name, value in default_environment().items()}
+    environment = python.markers()
     return any(requirement.marker.evaluate({**environment, "extra": extra}) for extra in (extras or {""}))
 
 
@@ -142,7 +143,7 @@ class _Provider(resolvelib.AbstractProvider):  # type: ignore[type-arg]
         if key not in self._dependencies:
             self.cancel.check()
             needed = read_requirements(self.index, candidate.wheel, self.cancel)
-            found = [_without_marker(item) for item in needed if _applies(item, candidate.extras)]
+            found = [_without_marker(item) for item in needed if _applies(item, candidate.extras, self.index.python)]
             if candidate.extras:
                 # Extras add to the plain package, so both names must settle on one version.
                 found.append(Requirement(f"{candidate.wheel.package}=={candidate.wheel.version}"))

@@ -6,13 +6,12 @@ a child process that is given nothing of ours, and only what comes out of it goe
 
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 import structlog
-from packaging.tags import sys_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
@@ -26,7 +25,7 @@ from corral.artifacts.errors import BuildFailed, Cancelled, disk_errors
 from corral.artifacts.net.host_policy import is_loopback
 from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.pypi.build_process import build_environment, run_build
-from corral.artifacts.pypi.wheels import python_version
+from corral.artifacts.pypi.interpreters import Interpreter, own_interpreter
 from corral.artifacts.settings import PypiSettings
 from corral.system import Clock
 from corral.system.json import decode_json
@@ -72,7 +71,13 @@ class SourceBuilds:
     staging: Staging
     reservations: SpaceReservations
     clock: Clock
-    python: str = sys.executable
+    program: str = sys.executable
+    """The Python whose pip builds."""
+    python: Interpreter = field(default_factory=own_interpreter)
+    """The interpreter that wheels are built for."""
+
+    def for_python(self, python: Interpreter) -> "SourceBuilds":
+        return self if python.own else replace(self, program=python.path, python=python)
 
     def build(self, source: Source, keep_in: Path, cancel: CancelToken) -> BuiltWheel:
         """The wheel of a source package: the stored one of an earlier build, else fetched, verified and built."""
@@ -101,7 +106,7 @@ class SourceBuilds:
                 path.unlink(missing_ok=True)
 
     def _record_path(self, source: Source) -> Path:
-        return self.root / f"{hex_of(source.digest)}-{python_version()}"
+        return self.root / f"{hex_of(source.digest)}-{self.python.version}"
 
     def _recorded(self, source: Source) -> _Record | None:
         record = _read(self._record_path(source))
@@ -122,14 +127,14 @@ class SourceBuilds:
             with self.reservations.reserve(needed, source.filename):
                 self.blobs.fetch(source.blob, cancel, ProgressMeter(None, self.clock))
                 wheel = self._run(source, root, cancel)
-                _check_built(source, wheel)
+                _check_built(source, wheel, self.python)
                 built = Blob(
                     name=wheel.name,
                     digest=None,
                     size=wheel.stat().st_size,
                     sources=(FileSource(wheel),),
                     resumable=False,
-                    identity=f"built\0{source.digest}\0{python_version()}",
+                    identity=f"built\0{source.digest}\0{self.python.version}",
                 )
                 digest = self.blobs.fetch(built, cancel, ProgressMeter(None, self.clock))
         except Cancelled as error:
@@ -170,10 +175,10 @@ class SourceBuilds:
                 f"{source.filename} was not built within {self.settings.build_limit_s:g} s, so the build was stopped."
                 f"{_last_output(finished.output)}"
             )
-        if finished.output.strip() == f"{self.python}: No module named pip":
+        if finished.output.strip() == f"{self.program}: No module named pip":
             raise BuildFailed(
-                f"{source.filename} cannot be built: the Python that Corral runs on has no pip."
-                f" `{self.python} -m ensurepip` adds it."
+                f"{source.filename} cannot be built: Python {self.python.version} has no pip."
+                f" `{self.program} -m ensurepip` adds it."
             )
         if finished.exit_code != 0:
             raise BuildFailed(
@@ -190,7 +195,7 @@ class SourceBuilds:
         index = urlsplit(self.settings.index_url)
         plain = index.scheme == "http" and not is_loopback(index.hostname or "")
         return [
-            *(self.python, "-I", "-m", "pip", "wheel", "--no-deps", "--no-cache-dir"),
+            *(self.program, "-I", "-m", "pip", "wheel", "--no-deps", "--no-cache-dir"),
             *("--no-input", "--disable-pip-version-check", "--progress-bar", "off"),
             *("--index-url", self.settings.index_url),
             *(("--trusted-host", index.netloc) if plain else ()),
@@ -205,7 +210,7 @@ def _read(path: Path) -> _Record | None:
         return None
 
 
-def _check_built(source: Source, wheel: Path) -> None:
+def _check_built(source: Source, wheel: Path, python: Interpreter) -> None:
     """A build must produce the requested package and version, for this interpreter."""
     try:
         package, version, _, tags = parse_wheel_filename(wheel.name)
@@ -213,8 +218,10 @@ def _check_built(source: Source, wheel: Path) -> None:
         raise BuildFailed(f"The build of {source.filename} produced {wheel.name[:120]!a}: {error}.") from error
     if canonicalize_name(package) != source.package or version != source.version:
         raise BuildFailed(f"The build of {source.filename} produced {wheel.name}, which is another package or version.")
-    if tags.isdisjoint(sys_tags()):
-        raise BuildFailed(f"The build of {source.filename} produced {wheel.name}, which this Python cannot use.")
+    if tags.isdisjoint(python.ranks):
+        raise BuildFailed(
+            f"The build of {source.filename} produced {wheel.name}, which Python {python.version} cannot use."
+        )
 
 
 def _last_output(output: str) -> str:

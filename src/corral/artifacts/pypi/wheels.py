@@ -29,13 +29,16 @@ def python_version() -> str:
     return ".".join(map(str, sys.version_info[:3]))
 
 
-def site_packages() -> str:
-    return f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+def site_packages(version: str = "") -> str:
+    """Of this version of Python; by default of Corral's own."""
+    major, minor, *_ = (version or python_version()).split(".")
+    return f"lib/python{major}.{minor}/site-packages"
 
 
-def wheel_path(parts: Parts, content: bytes) -> tuple[Parts, bytes | None] | None:
-    """The path of a wheel's member in the environment, with new content if it is changed. None leaves it out."""
-    home = tuple(site_packages().split("/"))
+def wheel_path(parts: Parts, content: bytes, *, version: str = "") -> tuple[Parts, bytes | None] | None:
+    """The path of a wheel's member in an environment for this version of Python, with new content if it is changed.
+    None leaves it out."""
+    home = tuple(site_packages(version).split("/"))
     target = _target(parts, home)
     if target is None or target[: len(home)] != home or len(target) == len(home):
         return (target, None) if target is not None else None
@@ -89,20 +92,20 @@ def _names_a_directory_inside(text: str) -> bool:
     return ".." not in text.replace("\\", "/").split("/")
 
 
-def finish_environment(root: Path, final: Path) -> None:
-    """Turns a tree of wheels into an environment. `final` is its later path, which scripts must contain."""
+def finish_environment(root: Path, final: Path, *, interpreter: str, version: str) -> None:
+    """Turns a tree of wheels into an environment of an interpreter. `final` is its later path, which scripts must
+    contain."""
     with disk_errors("building the environment"):
         bin_dir = root / "bin"
         bin_dir.mkdir(exist_ok=True)
-        interpreter = base_interpreter()
         for name in ("python", "python3"):
             (bin_dir / name).unlink(missing_ok=True)
             (bin_dir / name).symlink_to(interpreter)
         (root / "pyvenv.cfg").write_text(
-            f"home = {Path(interpreter).parent}\ninclude-system-site-packages = false\nversion = {python_version()}\n"
+            f"home = {Path(interpreter).parent}\ninclude-system-site-packages = false\nversion = {version}\n"
         )
         _rewrite_scripts(bin_dir, final)
-        for entry_points in sorted((root / site_packages()).glob("*.dist-info/entry_points.txt")):
+        for entry_points in sorted((root / site_packages(version)).glob("*.dist-info/entry_points.txt")):
             _write_entry_points(entry_points, bin_dir, final)
 
 

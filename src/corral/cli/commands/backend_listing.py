@@ -6,6 +6,7 @@ import click
 
 from corral.cli.client.api import Api, client_command
 from corral.cli.display.output import clean, print_fields, print_json, print_table, warn_of_galleries
+from corral.cli.display.slow_builds import read_slow_builds, slow_line
 from corral.cli.program_name import command
 from corral.core.sizes import format_bytes
 
@@ -96,7 +97,7 @@ def list_backends(api: Api, name: str | None) -> None:
     """List installed backends: which node has which version."""
     fleet = api.call("GET", "api", "fleet", "backends")
     if name is not None:
-        fleet = [backend for backend in fleet if backend["name"].lower() == name.lower()]
+        fleet = [backend for backend in fleet if _is_named(backend, name)]
     if api.as_json:
         print_json(fleet)
         return
@@ -105,14 +106,32 @@ def list_backends(api: Api, name: str | None) -> None:
         available, install = command("backends available"), command("backends install NAME")
         click.echo(f"{what} `{available}` lists backends to install; `{install}` installs one.")
         return
+    slow = {(name, one["node_id"]): one for one in read_slow_builds(api) for name in (one["backend"], one["build"])}
+
+    def note(backend: str, node: dict[str, Any]) -> str:
+        found = slow.get((backend, node["node_id"]))
+        return "; ".join(filter(None, (_drift(node), slow_line(found) if found is not None else "")))
+
     print_table(
         ("BACKEND", "NODE", "VERSION", "DIGEST", "NOTE"),
         [
-            (backend["name"], node["node_name"], node["version"] or "-", _short(node["digest"]), _drift(node))
+            (
+                backend["name"],
+                node["node_name"],
+                node["version"] or "-",
+                _short(node["digest"]),
+                note(backend["name"], node),
+            )
             for backend in fleet
             for node in backend["nodes"]
         ],
     )
+
+
+def _is_named(backend: dict[str, Any], name: str) -> bool:
+    """By the name of the backend or of one of its builds; a gallery or a version with it is ignored."""
+    given = {part.lower() for part in name.split("@")}
+    return bool(given & {backend["name"].lower(), *(node["variant"].lower() for node in backend["nodes"])} - {""})
 
 
 def _short(digest: str | None) -> str:
@@ -124,8 +143,8 @@ def _drift(node: dict[str, Any]) -> str:
     away = [f"the node is {node['node_status']}"] if node["node_status"] not in ("healthy", "draining") else []
     pending = [f"{node['pending']} pending"] if node["pending"] else []
     newer = ["upgrade available"] if not node["current"] and not drifts and node["digest"] else []
-    held = ["rolled back"] if node.get("rolled_back") else []
-    return "; ".join(pending + drifts + newer + held + away)
+    pinned = [node["pinned"]] if node.get("pinned") else []
+    return "; ".join(pending + drifts + pinned + newer + away)
 
 
 @click.command("upgrades")
@@ -143,7 +162,8 @@ def list_upgrades(api: Api, check: bool) -> None:
     if not upgrades:
         report_up_to_date(api, unread=bool(unread))
         return
-    for note in _outlook(api):
+    found = {name: upgrade.get("node_drift") or [] for name, upgrade in upgrades.items()}
+    for note in describe_pins(found) + _outlook(api):
         click.echo(note, err=True)
     print_table(
         ("BACKEND", "INSTALLED", "AVAILABLE", "OUTDATED ON"),
@@ -152,18 +172,36 @@ def list_upgrades(api: Api, check: bool) -> None:
                 name,
                 upgrade["installed_version"] or _short(upgrade.get("installed_digest")),
                 upgrade["available_version"] or _short(upgrade.get("available_digest")),
-                ", ".join(node["node_name"] for node in upgrade.get("node_drift") or []) or "-",
+                ", ".join(map(_outdated, upgrade.get("node_drift") or [])) or "-",
             )
             for name, upgrade in sorted(upgrades.items())
         ],
     )
 
 
-def report_up_to_date(api: Api, *, unread: bool = False, held: bool = False) -> None:
-    """Reports that there is no upgrade. `held`: the newer versions were rolled back on all nodes."""
+def _outdated(node: dict[str, Any]) -> str:
+    return f"{node['node_name']} (pinned)" if node.get("pinned") else str(node["node_name"])
+
+
+def describe_pins(upgrades: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Backends that are not upgraded where their version is pinned; by backend, the nodes with an older version."""
+    notes = []
+    for name, nodes in sorted(upgrades.items()):
+        by_text: dict[str, list[str]] = {}
+        for node in nodes:
+            if node.get("pinned"):
+                available = node["available_version"] or _short(node["available_digest"])
+                text = f"{clean(node['pinned'])}; {clean(available)} available"
+                by_text.setdefault(text, []).append(clean(node["node_name"]))
+        notes += [f"{clean(name)} on {', '.join(there)}: {text}" for text, there in sorted(by_text.items())]
+    return notes
+
+
+def report_up_to_date(api: Api, *, unread: bool = False, pinned: bool = False) -> None:
+    """Reports that there is no upgrade. `pinned`: there are newer versions, but only for pinned nodes."""
     notes = _outlook(api)
-    if held:
-        click.echo("No upgrades, except versions that were rolled back.")
+    if pinned:
+        click.echo("No upgrades, except for pinned backends.")
     elif unread:
         click.echo("No upgrades found, but not every gallery could be read.")
     else:
@@ -175,30 +213,13 @@ def report_up_to_date(api: Api, *, unread: bool = False, held: bool = False) -> 
 def _outlook(api: Api) -> list[str]:
     """Backends for which no upgrade is listed although there may be one."""
     notes = []
-    upgrades = api.call("GET", "api", "backends", "upgrades").values()
-    free = {
-        (upgrade["backend_name"], node["node_id"])
-        for upgrade in upgrades
-        for node in upgrade.get("node_drift") or []
-        if not node.get("rolled_back")
-    }
     for backend in api.call("GET", "api", "fleet", "backends"):
         name = clean(backend["name"])
-        held = [
-            clean(node["node_name"])
-            for node in backend["nodes"]
-            if node.get("rolled_back") and (backend["name"], node["node_id"]) not in free
-        ]
         unchecked: dict[str, list[str]] = {}
         for node in backend["nodes"]:
             if node.get("unchecked"):
                 unchecked.setdefault(clean(node["unchecked"]), []).append(clean(node["node_name"]))
         upgrade = command(f"backends upgrade {name}")
-        if held:
-            notes.append(
-                f"{name}: not upgraded on {', '.join(held)}, where it was rolled back;"
-                f" `{upgrade}` installs the newest version"
-            )
         notes += [
             f"{name}: cannot be checked on {', '.join(nodes)}: {reason}; `{upgrade}` installs the version available now"
             for reason, nodes in sorted(unchecked.items())

@@ -1,4 +1,4 @@
-"""`corral backends`: install, upgrade, roll back and delete backends on all nodes."""
+"""`corral backends`: install, upgrade, pin, roll back and delete backends on all nodes."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -9,8 +9,14 @@ import click
 
 from corral.cli.client.api import Api, client_command
 from corral.cli.client.operation import read_operation
-from corral.cli.commands.backend_listing import list_available, list_backends, list_upgrades, report_up_to_date
-from corral.cli.commands.policies import show_policies
+from corral.cli.commands.backend_listing import (
+    describe_pins,
+    list_available,
+    list_backends,
+    list_upgrades,
+    report_up_to_date,
+)
+from corral.cli.commands.policies import list_pins, show_policies
 from corral.cli.commands.watch_operation import exit_code_of, how_to_follow, summary, wait_for
 from corral.cli.display.output import clean, print_json, warn_of_galleries
 from corral.cli.program_name import command
@@ -32,7 +38,7 @@ EXIT_CODES = (
 
 @click.group("backends")
 def backends_group() -> None:
-    """Install, upgrade, roll back and delete backends.
+    """Install, upgrade, pin, roll back and delete backends.
 
     Changes apply to all nodes unless --node or --selector is given. Each change is an operation; see `corral ops`."""
 
@@ -142,7 +148,9 @@ def _follow(api: Api, answers: Sequence[Any], *, wait: bool, timeout_s: float | 
 def install_backend(
     api: Api, name: str | None, uri: str, called: str, alias: str, force: bool, target: dict[str, Any], **waiting: Any
 ) -> None:
-    """Install a backend. Nodes that join later get it too, unless --node is given."""
+    """Install a backend. Nodes that join later get it too, unless --node is given.
+
+    NAME@VERSION installs that version and pins it; VERSION may be the beginning of a digest."""
     if uri and name and not called:
         called, name = name, None
     if bool(name) == bool(uri):
@@ -158,14 +166,14 @@ def install_backend(
     if called or alias:
         raise InvalidInput("--name and --alias require --uri")
     if not target:
-        _report_replaced(api, (name or "").rpartition("@")[2])
+        _report_replaced(api, (name or "").split("@"))
     _follow(api, [start_operation(api, "install", name or "", body={"force": force, **target})], **waiting)
 
 
-def _report_replaced(api: Api, backend: str) -> None:
+def _report_replaced(api: Api, names: Sequence[str]) -> None:
     """Reports the policies that an install on all nodes replaces."""
     for policy in api.call("GET", "api", "policies"):
-        if policy["backend"] == backend and policy["selector"]:
+        if policy["backend"] in names and policy["selector"]:
             where = " ".join(f"{key}={value}" for key, value in policy["selector"].items())
             click.echo(f"This replaces the policy for nodes with {where}.", err=True)
 
@@ -173,7 +181,8 @@ def _report_replaced(api: Api, backend: str) -> None:
 @backends_group.command("upgrade", epilog=EXIT_CODES)
 @client_command
 @click.argument("name", required=False)
-@click.option("--all", "everything", is_flag=True, help="Upgrade all backends, except versions that were rolled back.")
+@click.option("--all", "everything", is_flag=True, help="Upgrade all backends, except pinned ones.")
+@click.option("--unpin", is_flag=True, help="Upgrade pinned nodes too, and let them follow the galleries again.")
 @click.option("--node", "nodes", multiple=True, metavar="NODE", help="Only this node (name or id); repeatable.")
 @click.option(
     "--selector", "selectors", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label; repeatable."
@@ -183,6 +192,7 @@ def upgrade_backend(
     api: Api,
     name: str | None,
     everything: bool,
+    unpin: bool,
     nodes: tuple[str, ...],
     selectors: tuple[str, ...],
     wait: bool,
@@ -190,19 +200,25 @@ def upgrade_backend(
 ) -> None:
     """Upgrade a backend on the nodes that have it.
 
-    Replicas keep serving with the old version until the new one is ready."""
+    Replicas keep serving with the old version until the new one is ready. Nodes where the version is pinned are
+    skipped."""
+    if unpin and everything:
+        raise InvalidInput("--unpin needs the NAME of one backend")
     if bool(name) == everything:
         raise InvalidInput(f"nothing to upgrade: give a NAME from `{command('backends upgrades')}`, or --all")
     target = read_target(api, nodes, selectors)
     if name:
-        _follow(api, [start_operation(api, "upgrade", name, body=target)], wait=wait, timeout_s=timeout_s)
+        body = {"unpin": True, **target} if unpin else target
+        _follow(api, [start_operation(api, "upgrade", name, body=body)], wait=wait, timeout_s=timeout_s)
         return
     upgrades = _upgrades_on(api, target)
-    names = [each for each, nodes in sorted(upgrades.items()) if not _is_held(nodes)]
+    names = [each for each, nodes in sorted(upgrades.items()) if not _is_pinned(nodes)]
+    for note in describe_pins(upgrades):
+        click.echo(note, err=True)
     if not names and not api.as_json:
         unread = warn_of_galleries(api.call("GET", "backends", "galleries"))
-        report_up_to_date(api, unread=bool(unread), held=bool(upgrades))
-    _follow(api, _start_upgrades(api, names, {"skip_rolled_back": True, **target}), wait=wait, timeout_s=timeout_s)
+        report_up_to_date(api, unread=bool(unread), pinned=bool(upgrades))
+    _follow(api, _start_upgrades(api, names, target), wait=wait, timeout_s=timeout_s)
 
 
 def _upgrades_on(api: Api, target: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -216,9 +232,9 @@ def _upgrades_on(api: Api, target: dict[str, Any]) -> dict[str, list[dict[str, A
     return {name: nodes for name, nodes in outdated.items() if nodes}
 
 
-def _is_held(nodes: list[dict[str, Any]]) -> bool:
-    """Whether it was rolled back on all these nodes."""
-    return bool(nodes) and all(node.get("rolled_back") for node in nodes)
+def _is_pinned(nodes: list[dict[str, Any]]) -> bool:
+    """Whether its version is pinned on all these nodes."""
+    return bool(nodes) and all(node.get("pinned") for node in nodes)
 
 
 def _start_upgrades(api: Api, names: Sequence[str], body: dict[str, Any]) -> list[Any]:
@@ -235,15 +251,50 @@ def _start_upgrades(api: Api, names: Sequence[str], body: dict[str, Any]) -> lis
 @backends_group.command("rollback", epilog=EXIT_CODES)
 @client_command
 @click.argument("name")
-@click.option("--digest", default=None, help="The version to roll back to. Default: the previous one.")
+@click.option(
+    "--to", "--digest", "to", default=None, metavar="VERSION",
+    help="The version, or the beginning of its digest. Default: the previous one.",
+)  # fmt: skip
+@click.option("--reason", default="", help="Why; shown wherever the pin is shown.")
 @target_options
 @waiting_options
-def roll_back_backend(api: Api, name: str, digest: str | None, target: dict[str, Any], **waiting: Any) -> None:
-    """Roll back to the previous version, in seconds.
+def roll_back_backend(api: Api, name: str, to: str | None, reason: str, target: dict[str, Any], **waiting: Any) -> None:
+    """Roll back to the previous version, in seconds, and pin it.
 
-    That version is still on the nodes' disks: nothing is downloaded."""
-    body = {"to": digest, **target} if digest else target
+    That version is still on the nodes' disks: nothing is downloaded. Nodes that join later get it too, until
+    `corral backends follow`."""
+    body = {**({"to": to} if to else {}), **({"reason": reason} if reason else {}), **target}
     _follow(api, [start_operation(api, name, "rollback", body=body)], **waiting)
+
+
+@backends_group.command("pin", epilog=EXIT_CODES)
+@client_command
+@click.argument("name")
+@click.argument("version")
+@click.option("--reason", default="", help="Why; shown wherever the pin is shown.")
+@target_options
+@waiting_options
+def pin_backend(api: Api, name: str, version: str, reason: str, target: dict[str, Any], **waiting: Any) -> None:
+    """Pin a backend to a VERSION, or to a digest by its beginning.
+
+    Nodes with another version change to it. Nodes that join, return or lose their disk get it too. Upgrades skip
+    pinned nodes until `corral backends follow`."""
+    body = {"version": version, **({"reason": reason} if reason else {}), **target}
+    _follow(api, [start_operation(api, name, "pin", body=body)], **waiting)
+
+
+@backends_group.command("follow", epilog=EXIT_CODES)
+@client_command
+@click.argument("name")
+@click.option("--reason", default="", help="Why; recorded in the audit log.")
+@target_options
+@waiting_options
+def follow_backend(api: Api, name: str, reason: str, target: dict[str, Any], **waiting: Any) -> None:
+    """Follow the galleries again: end the pins of a backend.
+
+    Installed versions stay until `corral backends upgrade`; new nodes get the newest version."""
+    body = {**({"reason": reason} if reason else {}), **target}
+    _follow(api, [start_operation(api, name, "follow", body=body)], **waiting)
 
 
 @backends_group.command("delete", epilog=EXIT_CODES)
@@ -265,7 +316,7 @@ def delete_backend(api: Api, name: str, yes: bool, target: dict[str, Any], **wai
     _follow(api, [start_operation(api, "delete", name, body=target)], **waiting)
 
 
-for _command in (list_available, list_backends, list_upgrades, show_policies):
+for _command in (list_available, list_backends, list_upgrades, list_pins, show_policies):
     backends_group.add_command(_command)
 
 

@@ -14,6 +14,7 @@ from corral.cli.client.api import Api, api_options, how_to_start
 from corral.cli.client.last_run import LastRun, as_before, read_last_run
 from corral.cli.client.settings_flags import read_settings, settings_file
 from corral.cli.display.output import clean, print_json
+from corral.cli.display.slow_builds import read_slow_builds
 from corral.cli.program_name import command
 from corral.core.errors import CorralError
 from corral.core.sizes import format_bytes
@@ -77,6 +78,7 @@ def examine(api: Api, status: dict[str, Any] | None) -> list[Finding]:
         _check_frontend(api, directory, status),
         *_check_ports(planned, last, running=_is_running(directory)),
         *_check_gpus(directory),
+        *(_check_builds(api) if status is not None else ()),
         _check_isolation(directory),
         *_check_orphans(directory),
         _check_bus_program(),
@@ -182,6 +184,16 @@ def _check_gpus(directory: Path) -> list[Finding]:
         size = format_bytes(gpu.memory_total_bytes) if gpu.memory_total_bytes else "memory unknown"
         found.append(Finding("gpu", "ok", f"{gpu.name or gpu.vendor}, {size}, driver {gpu.driver or 'unknown'}"))
     return found or [Finding("gpu", "ok", "none found; models run on the CPU")]
+
+
+def _check_builds(api: Api) -> list[Finding]:
+    """Finds nodes of the fleet that do not use their accelerator."""
+    try:
+        slow = read_slow_builds(api)
+    except CorralError as error:
+        return [Finding("builds", "warning", f"cannot be read: {error}")]
+    found = [Finding("builds", "warning", one["reason"], one["remedy"]) for one in slow]
+    return found or [Finding("builds", "ok", "every node with an accelerator has builds that use it")]
 
 
 def _check_isolation(directory: Path) -> Finding:

@@ -7,6 +7,7 @@ import click
 
 from corral.cli.client.api import Api, client_command
 from corral.cli.display.output import print_fields, print_json, print_table, show_time
+from corral.cli.display.slow_builds import read_slow_builds, slow_line
 from corral.cli.program_name import command
 from corral.core.durations import format_age
 from corral.core.errors import InvalidInput
@@ -98,8 +99,9 @@ def show_node(api: Api, node: str) -> None:
     """Show all details of a node."""
     found = api.find_node(node)
     replicas = api.call("GET", "api", "nodes", found["id"], "models")
+    slow = [one for one in read_slow_builds(api) if one["node_id"] == found["id"]]
     if api.as_json:
-        print_json({**found, "models": replicas})
+        print_json({**found, "models": replicas, "slow_builds": slow})
         return
     labels = [f"{key}={value}" for key, value in sorted(found["labels"].items())]
     gpus = [
@@ -136,6 +138,7 @@ def show_node(api: Api, node: str) -> None:
         ("LAST SEEN", _seen(found)),
     ]
     rows += [("PROBLEM", problem) for problem in found["problems"]]
+    rows += [("SLOW", slow_line(one)) for one in slow]
     if found["conflict"]:
         rows.append(("CONFLICT", found["conflict"]["message"]))
     rows += [("CLAIMED BY", _claim(found["name"], claim)) for claim in found["claims"]]

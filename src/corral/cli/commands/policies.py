@@ -1,4 +1,4 @@
-"""`corral backends policies`: the desired backends of all nodes, and exceptions from them."""
+"""`corral backends policies` and `pins`: the desired backends of all nodes, their versions, and exceptions."""
 
 from datetime import datetime
 from typing import Any
@@ -48,12 +48,13 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
         return
     now_s = SystemClock().now_ms() / 1000
     print_table(
-        ("POLICY", "BACKEND", "DESIRED", "NODES", "EXCEPT", "ON DRIFT", "CREATED (UTC)", "CREATED BY"),
+        ("POLICY", "BACKEND", "DESIRED", "VERSION", "NODES", "EXCEPT", "ON DRIFT", "CREATED (UTC)", "CREATED BY"),
         [
             (
                 policy["id"],
                 policy["backend"],
-                policy["ensure"] + _rolled_back_to(policy),
+                policy["ensure"],
+                _version(policy),
                 " ".join(f"{key}={value}" for key, value in policy["selector"].items()) or "all",
                 describe_exceptions(policy, now_s) or "-",
                 policy["on_drift"],
@@ -65,10 +66,62 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
     )
 
 
-def _rolled_back_to(policy: dict[str, Any]) -> str:
-    held = policy.get("rolled_back_to") or []
-    versions = ", ".join(f"{one['variant']} {one['version'] or short_digest(one['digest'])}" for one in held)
-    return f" (rolled back to {versions})" if versions else ""
+def _version(policy: dict[str, Any]) -> str:
+    """`follow`, or the pinned versions, the newest pin first."""
+    if policy["ensure"] != "present":
+        return "-"
+    pins = policy.get("pins") or []
+    everywhere = any(not pin["selector"] and not pin["nodes"] for pin in pins)
+    return ", ".join([*map(_pinned_to, pins), *([] if everywhere else ["follow"])])
+
+
+def _pinned_to(pin: dict[str, Any]) -> str:
+    where = _where(pin)
+    return (pin_label(pin)) + (f" on {where}" if where != "all" else "")
+
+
+def pin_label(pin: dict[str, Any]) -> str:
+    """`follow`, a version, or the beginning of each build's digest."""
+    if pin["follows"]:
+        return "follow"
+    digests = (one["version"] or short_digest(one["digest"]) for one in pin["builds"])
+    return str(pin["version"] or " ".join(sorted(set(digests))))
+
+
+def _where(pin: dict[str, Any], names: dict[str, str] | None = None) -> str:
+    if pin["nodes"]:
+        return " ".join((names or {}).get(node, node[:8]) for node in pin["nodes"])
+    return " ".join(f"{key}={value}" for key, value in pin["selector"].items()) or "all"
+
+
+@click.command("pins")
+@client_command
+def list_pins(api: Api) -> None:
+    """List pinned versions: on which nodes, since when and why.
+
+    Where several pins apply to a node, the newest decides. Nodes without a pin follow the galleries."""
+    pins = api.call("GET", "api", "pins")
+    if api.as_json:
+        print_json(pins)
+        return
+    if not pins:
+        click.echo(f"No pins: all backends follow the galleries. `{command('backends pin NAME VERSION')}` pins one.")
+        return
+    names = {node["id"]: node["name"] for node in api.call("GET", "api", "nodes")}
+    print_table(
+        ("BACKEND", "VERSION", "NODES", "SINCE (UTC)", "BY", "REASON"),
+        [
+            (
+                pin["backend"],
+                pin_label(pin),
+                _where(pin, names),
+                show_time(pin["created_at"]),
+                pin["created_by"],
+                pin["reason"] or "-",
+            )
+            for pin in pins
+        ],
+    )
 
 
 def _find_policy(api: Api, name: str) -> str:

@@ -149,6 +149,11 @@ def exit_code_of(outcomes: Iterable[WaitOutcome]) -> int:
 def summary(operation: OperationPart, outcome: WaitOutcome) -> str:
     result = "in progress" if outcome is WaitOutcome.RUNNING else outcome.value
     head = f"{operation.verb} {clean(operation.backend)}: {result} ({_count(operation)})"
+    if operation.verb == "follow" and outcome is WaitOutcome.DONE:
+        upgrade = command(f"backends upgrade {clean(operation.backend)}")
+        return f"{clean(operation.backend)} follows the galleries. `{upgrade}` installs the newest version."
+    if not operation.nodes and operation.verb == "pin" and outcome is WaitOutcome.DONE:
+        return f"{clean(operation.backend)} is pinned. All nodes that have it are at this version."
     if not operation.nodes and operation.verb == "install" and outcome is WaitOutcome.DONE:
         return (
             f"{head}\nNo node matches. Matching nodes that join later will install it;"

@@ -1,4 +1,4 @@
-"""`corral why`: explains placement and routing from the recorded decisions."""
+"""`corral why`: explains placement, routing and backend versions."""
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +9,9 @@ import click
 
 from corral.cli.client.api import Api, client_command
 from corral.cli.display.output import clean, print_json, show_time
+from corral.cli.display.slow_builds import slow_line
 from corral.cli.program_name import command
+from corral.core.backends.build import short_digest
 from corral.core.errors import InvalidInput, NotFound
 from corral.core.sizes import format_bytes
 
@@ -29,22 +31,23 @@ class WhyGroup(click.Group):
 
 @click.group("why", cls=WhyGroup)
 def why_group() -> None:
-    """Explain where a model was placed or a request was sent.
+    """Explain where a model or request went, and backend versions.
 
-    `corral why NAME` finds out whether NAME is a model, a node or a request."""
+    `corral why NAME` finds out whether NAME is a model, a node, a backend or a request."""
 
 
 @why_group.command(GUESS, hidden=True)
 @client_command
 @click.argument("name")
 def why_any(api: Api, name: str) -> None:
-    """Explains the model, node or request with this name."""
+    """Explains the model, node, backend or request with this name."""
     kind, found = guess_kind(api, name)
-    {"model": explain_model, "node": explain_node, "request": explain_request}[kind](api, found)
+    explain = {"model": explain_model, "node": explain_node, "backend": explain_backend, "request": explain_request}
+    explain[kind](api, found)
 
 
 def guess_kind(api: Api, name: str) -> tuple[str, str]:
-    """The kind of thing with this name (`model`, `node` or `request`), and its exact name or id."""
+    """The kind of thing with this name (`model`, `node`, `backend` or `request`), and its exact name or id."""
     models = [name for model in api.call("GET", "api", "models") if name in (model["name"], *model["aliases"])]
     nodes = _nodes(api.call("GET", "api", "nodes"), name)
     found = [("model", one) for one in models[:1]] + [("node", one) for one in nodes]
@@ -53,9 +56,11 @@ def guess_kind(api: Api, name: str) -> tuple[str, str]:
     if found:
         kinds = " and ".join(dict.fromkeys(kind for kind, _ in found))
         raise InvalidInput(f"{name!r} is the name of a {kinds}; use {_forms(found)}")
+    if _exists(lambda: api.call("GET", "api", "why", "backends", name)):
+        return "backend", name
     if _exists(lambda: api.call("GET", "api", "why", "requests", name)):
         return "request", name
-    raise NotFound(f"no model, node or request {name!r}. {_advice(api, name)}")
+    raise NotFound(f"no model, node, backend or request {name!r}. {_advice(api, name)}")
 
 
 def _nodes(nodes: Iterable[dict[str, Any]], name: str) -> list[str]:
@@ -81,7 +86,9 @@ def _advice(api: Api, name: str) -> str:
     near = difflib.get_close_matches(name, names, n=3)
     if near:
         return f"Did you mean {' or '.join(near)}?"
-    forms = ", ".join(f"`{command(f'why {form}')}`" for form in ("model NAME", "node NAME", "request ID"))
+    forms = ", ".join(
+        f"`{command(f'why {form}')}`" for form in ("model NAME", "node NAME", "backend NAME", "request ID")
+    )
     return f"Use {forms}. ID is the x-request-id header of an answer."
 
 
@@ -113,6 +120,7 @@ def explain_model(api: Api, model: str) -> None:
         click.echo(f"The desired replicas cannot be placed: {clean(answer['unsatisfiable'])}")
     for line in _load_lines(answer["loads"]):
         click.echo(line)
+    _print_slow(answer.get("slow_builds", ()))
     for backoff in answer.get("backoffs", ()):
         click.echo(_backoff_line(backoff))
     for _, alike in groupby(answer["decisions"], key=_model_key):
@@ -235,14 +243,65 @@ def explain_node(api: Api, node_id: str) -> None:
         click.echo("It runs no model, and there were no recent placement decisions.")
     for replica in answer["replicas"]:
         click.echo(f"runs {clean(replica['model_name'])}#{replica['replica_index']}: {replica['corral_state']}")
+    _print_slow(answer.get("slow_builds", ()))
     for (model, verdict, because), decisions in groupby(answer["decisions"], key=_node_key):
         times = [show_time(decision["at"]) for decision in decisions]  # the latest first
         often = f" ({len(times)} times since {times[-1]})" if len(times) > 1 else ""
         click.echo(f"{times[0]}  {model}: {verdict}.{f' {because}' if because else ''}{often}")
 
 
+def _print_slow(found: Iterable[dict[str, Any]]) -> None:
+    for one in found:
+        click.echo(f"Slow: {clean(slow_line(one))}")
+
+
 def _node_key(decision: dict[str, Any]) -> tuple[str, str, str]:
     return clean(decision["model"]), decision["verdict"].replace("_", " "), _because(decision)
+
+
+@why_group.command("backend")
+@client_command
+@click.argument("name")
+@click.option("--node", default=None, metavar="NODE", help="Only this node (name or id).")
+def why_backend(api: Api, name: str, node: str | None) -> None:
+    """Show why nodes have this build and version of a backend.
+
+    Also shows who requested it, whether an upgrade is held back, and why drift is not corrected."""
+    explain_backend(api, name, node)
+
+
+def explain_backend(api: Api, name: str, node: str | None = None) -> None:
+    query = {"node": api.find_node(node)["id"]} if node is not None else {}
+    answer = api.call("GET", "api", "why", "backends", name, query=query)
+    if api.as_json:
+        print_json(answer)
+        return
+    for place in answer["nodes"]:
+        click.echo(f"{clean(place['node_name'])}: {_installed(place)}")
+        for label, text in _backend_lines(place):
+            click.echo(f"  {label}: {clean(text)}")
+
+
+def _installed(place: dict[str, Any]) -> str:
+    if not place["digest"] and not place["version"]:
+        return f"{clean(place['build'])} is not installed" if place["build"] else "not installed"
+    version = f" {clean(place['version'])}" if place["version"] else ""
+    return f"{clean(place['build'])}{version} ({short_digest(place['digest']) or 'digest unknown'})"
+
+
+def _backend_lines(place: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    labels = {
+        "desired": "desired",
+        "build_reason": "build",
+        "version_reason": "version",
+        "upgrade": "upgrade",
+        "last_change": "last change",
+    }
+    for field, label in labels.items():
+        if place[field]:
+            yield label, place[field]
+    for drift in place["drift"]:
+        yield drift["cause"].replace("_", " "), f"{drift['detail']}; {drift['not_corrected']}"
 
 
 @why_group.command("request")

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import structlog
 
 from corral.cli.client.settings_flags import read_settings, settings_options
 from corral.cli.program_name import command
 from corral.core.errors import InvalidInput, InvalidSetting
+from corral.settings.reading import find_ignored
 from corral.settings.roles import WorkerSettings
 
 if TYPE_CHECKING:
     from corral.worker.ports import WorkerPorts
+
+log = structlog.get_logger()
 
 
 @click.group("worker", invoke_without_command=True)
@@ -38,6 +42,8 @@ def worker_command(context: click.Context, /, **flags: Any) -> None:
 
     share_malloc_arenas()
     configure_logs(level=settings.log_level, format=settings.log_format, role="worker")
+    for warning in find_ignored(os.environ, settings.data_dir):
+        log.warning("setting.ignored", warning=warning)
     run_until_signal(lambda: run_worker(settings, _real_ports()))
 
 

@@ -10,7 +10,7 @@ import structlog
 from corral.bus.client import Bus
 from corral.bus.messages import CancelReply, CancelRequest, ChangeReply, NodeReport, RollbackRequest, decode, encode
 from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
-from corral.controller.backends.commands import build_command, build_fallback, read_answer
+from corral.controller.backends.commands import WorkerAnswer, build_command, build_fallback, read_answer
 from corral.controller.loads.ports import PeerFinder
 from corral.controller.nodes.reports import Reports, observation_of
 from corral.controller.replicas.smoke_test import RolloutStalled, VersionFailed, VersionRollout
@@ -143,6 +143,8 @@ class Attempts:
         if data is None:
             return await self._confirm(running, running.confirming_report)
         answer = read_answer(intent, data)
+        if running.claim.is_localai:
+            await self._note_stopped(intent, answer)
         if answer.success:
             return await self._confirm(running)
         if running.cancelled.is_set():
@@ -151,24 +153,37 @@ class Attempts:
             return AttemptRejected(f"the worker cancelled it without a request ({answer.error})")
         return AttemptRejected(answer.error or "the worker gave no reason", outdated=answer.code == "outdated_command")
 
+    async def _note_stopped(self, intent: Intent, answer: WorkerAnswer) -> None:
+        """A LocalAI worker ends the processes of a backend before it changes it, also if the change fails then. Since
+        2026-07-20 it names them; otherwise its report shows it."""
+        if answer.stopped:
+            await self._replicas.note_stopped(intent.node_id, answer.stopped)
+        if answer.success:
+            return  # its report is requested next
+        try:
+            await self._reports.request_report(intent.node_id)
+        except CorralError as error:  # it is asked again, as every LocalAI node is
+            log.info("intent.not_reported", node=intent.node_id, operation=intent.operation_id, error=str(error))
+
     async def _await_answer(self, running: RunningAttempt, within_s: float) -> bytes | None:
         """None if the reply is lost: a report shows the intent as applied, or the worker was restarted."""
         try:
             async with asyncio.timeout(None) as running.reply_timeout:
-                return await self._send(running.claim.intent, within_s=within_s)
+                return await self._send(running.claim, within_s=within_s)
         except TimeoutError:
             return None
         finally:
             running.reply_timeout = None
 
-    async def _send(self, intent: Intent, *, within_s: float) -> bytes:
-        downloads = intent.verb in (Verb.INSTALL, Verb.UPGRADE)
+    async def _send(self, claim: IntentClaim, *, within_s: float) -> bytes:
+        intent = claim.intent
+        downloads = intent.verb in (Verb.INSTALL, Verb.UPGRADE) and not claim.is_localai
         peers = await self._peers.find(intent.spec.build.digest, besides=intent.node_id) if downloads else []
-        verb, body = build_command(intent, peers)
+        verb, body = build_command(intent, peers, localai=claim.is_localai)
         try:
             return await self._bus.request(node_subject(intent.node_id, verb), body, within_s=within_s)
         except NoResponders:
-            fallback = build_fallback(intent)
+            fallback = build_fallback(intent) if claim.is_localai else None
             if fallback is None:
                 raise
             verb, body = fallback
@@ -373,7 +388,7 @@ class Attempts:
         match intent.verb:
             case Verb.INSTALL:
                 return self._limits.install_s
-            case Verb.UPGRADE:
+            case Verb.UPGRADE | Verb.PIN | Verb.FOLLOW:
                 return self._limits.upgrade_s
             case Verb.DELETE:
                 return self._limits.delete_s

@@ -15,7 +15,9 @@ from corral.bus.messages import (
     encode,
 )
 from corral.bus.subjects import BACKEND_DELETE, BACKEND_INSTALL, BACKEND_ROLLBACK, BACKEND_UPGRADE
+from corral.core.backends.build import plain_name
 from corral.core.backends.intents import Intent, Verb
+from corral.core.errors import InvalidInput
 
 ROLLING = "rolling"
 
@@ -25,10 +27,14 @@ class WorkerAnswer:
     success: bool
     error: str = ""
     code: str = ""
+    stopped: tuple[str, ...] = ()
+    """Process keys of processes that a LocalAI worker has ended, also if the change failed afterwards."""
 
 
-def build_command(intent: Intent, peers: Sequence[BlobPeer] = ()) -> tuple[str, bytes]:
-    """The subject's last part, and the body."""
+def build_command(intent: Intent, peers: Sequence[BlobPeer] = (), *, localai: bool = False) -> tuple[str, bytes]:
+    """The subject's last part, and the body. `localai`: the node runs a LocalAI worker."""
+    if localai:
+        return _build_for_localai(intent)
     match intent.verb:
         case Verb.INSTALL:
             return BACKEND_INSTALL, encode(_install(intent, peers, strategy=None, force=intent.spec.force))
@@ -46,13 +52,50 @@ def build_command(intent: Intent, peers: Sequence[BlobPeer] = ()) -> tuple[str, 
                 op_id=intent.operation_id,
             )
             return BACKEND_ROLLBACK, encode(request)
+        case Verb.PIN | Verb.FOLLOW:
+            raise _not_an_intent(intent)
+
+
+def _not_an_intent(intent: Intent) -> InvalidInput:
+    return InvalidInput(f"{intent.verb} is a verb of operations; intents upgrade or install")
 
 
 def build_fallback(intent: Intent) -> tuple[str, bytes] | None:
-    """For workers without the upgrade subject: an install with force. None for the other verbs."""
+    """For LocalAI workers from before 2026-05-08, which have no upgrade subject: an install with force. None for the
+    other verbs."""
     if intent.verb is not Verb.UPGRADE:
         return None
-    return BACKEND_INSTALL, encode(_install(intent, (), strategy=None, force=True))
+    return BACKEND_INSTALL, encode(_plain_install(intent, force=True))
+
+
+def _build_for_localai(intent: Intent) -> tuple[str, bytes]:
+    """Without Corral's part: a LocalAI worker looks names up and keeps no generations."""
+    match intent.verb:
+        case Verb.INSTALL:
+            return BACKEND_INSTALL, encode(_plain_install(intent, force=intent.spec.force))
+        case Verb.UPGRADE:
+            return BACKEND_UPGRADE, encode(_plain_install(intent, force=False))
+        case Verb.DELETE:
+            return BACKEND_DELETE, encode(DeleteRequest(backend=intent.backend))
+        case Verb.ROLLBACK:
+            raise InvalidInput("a LocalAI worker does not keep earlier versions, so it cannot be rolled back")
+        case Verb.PIN | Verb.FOLLOW:
+            raise _not_an_intent(intent)
+
+
+def _plain_install(intent: Intent, *, force: bool) -> InstallRequest:
+    """The name is sent without its gallery: a LocalAI worker would make it part of the backend's name. The list of
+    galleries has only the one that was named."""
+    spec = intent.spec
+    return InstallRequest(
+        backend=plain_name(spec.reference) if not spec.uri else intent.backend,
+        backend_galleries=spec.galleries,
+        uri=spec.uri,
+        name=spec.build.name if spec.uri else "",
+        alias=spec.build.alias if spec.uri else "",
+        force=force,
+        op_id=intent.operation_id,
+    )
 
 
 def _install(intent: Intent, peers: Sequence[BlobPeer], *, strategy: str | None, force: bool) -> InstallRequest:
@@ -75,6 +118,9 @@ def _install(intent: Intent, peers: Sequence[BlobPeer], *, strategy: str | None,
 
 
 def read_answer(intent: Intent, data: bytes) -> WorkerAnswer:
-    reply: InstallReply | ChangeReply
-    reply = decode(data, InstallReply) if intent.verb is Verb.INSTALL else decode(data, ChangeReply)
-    return WorkerAnswer(reply.success, reply.error, reply.code or "")
+    if intent.verb is Verb.INSTALL:
+        installed = decode(data, InstallReply)
+        return WorkerAnswer(installed.success, installed.error, installed.code or "")
+    changed = decode(data, ChangeReply)
+    stopped = tuple(changed.stopped_process_keys) if changed.reports_stopped_processes else ()
+    return WorkerAnswer(changed.success, changed.error, changed.code or "", stopped)

@@ -7,29 +7,39 @@ from typing import TypeVar
 
 import msgspec
 
+from corral.controller.backends.fleet_builds import FleetBuilds, FoundVersion, OfferedBuild
 from corral.controller.backends.resolve import Resolver, source_of, spec_of
-from corral.core.backends.build import BuildRef, BuildResolution
+from corral.core.backends.build import BuildRef, BuildResolution, ResolvedBackend, plain_name
 from corral.core.backends.intents import BackendSpec, IntentState, Verb
 from corral.core.backends.operations import Admission, NewIntent
 from corral.core.backends.planning import (
     NodeBackends,
     as_known,
     complete_digest,
-    find_holds,
+    describe_rolled_back,
+    find_common_specs,
     newest_by_node,
     pick_holders,
     pick_upgrades,
     plan_deletes,
-    plan_held,
+    plan_pinned,
     plan_rollbacks,
     skip_frozen_nodes,
-    skip_rolled_back,
+    skip_pinned,
 )
 from corral.core.backends.policies import Ensure, PolicyChange
-from corral.core.backends.requests import RequestedDelete, RequestedInstall, RequestedRollback, RequestedUpgrade
+from corral.core.backends.requests import (
+    RequestedDelete,
+    RequestedFollow,
+    RequestedInstall,
+    RequestedPin,
+    RequestedRollback,
+    RequestedUpgrade,
+)
 from corral.core.backends.upgrades import Unknown
 from corral.core.backends.variants import Unfit, Unresolved
-from corral.core.errors import Conflict, InvalidInput, NotFound
+from corral.core.backends.version_pins import PinChange, as_pinned, is_same_version, merge_specs
+from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.targets import Skipped, Target, pick_nodes
 from corral.store.backends.create_operation import Admitted
@@ -48,10 +58,10 @@ class _Plan:
     intents: Sequence[NewIntent]
     skipped: Sequence[Skipped] = ()
     policy: PolicyChange | None = None
-    holds: Sequence[BackendSpec] = ()
+    pin: PinChange | None = None
 
 
-W = TypeVar("W", RequestedInstall, RequestedUpgrade, RequestedDelete, RequestedRollback)
+W = TypeVar("W", RequestedInstall, RequestedUpgrade, RequestedDelete, RequestedRollback, RequestedPin, RequestedFollow)
 
 
 class Fleet:
@@ -60,10 +70,12 @@ class Fleet:
         *,
         stores: Stores,
         resolver: Resolver,
+        builds: FleetBuilds,
         ids: Ids,
         on_change: Callable[[], Awaitable[None]],
     ) -> None:
-        self._stores, self._resolver, self._ids, self._on_change = stores, resolver, ids, on_change
+        self._stores, self._resolver, self._builds = stores, resolver, builds
+        self._ids, self._on_change = ids, on_change
 
     # Requests
 
@@ -72,7 +84,12 @@ class Fleet:
         return await self._admit(Verb.INSTALL, request, self._plan_install, actor=actor, key=key)
 
     async def upgrade(self, request: RequestedUpgrade, *, actor: str, key: str | None = None) -> Admitted:
-        """To what the galleries offer now, on nodes that have it. The old version serves until the new one does."""
+        """To what the galleries offer now, on nodes that have it. The old version serves until the new one does.
+        `name@version` pins that version instead."""
+        reference, version = await self._resolver.split_version(request.reference)
+        if version:
+            pin = RequestedPin(reference=reference, version=version, target=request.target, scoped_to=request.scoped_to)
+            return await self.pin(pin, actor=actor, key=key)
         return await self._admit(Verb.UPGRADE, request, self._plan_upgrade, actor=actor, key=key)
 
     async def delete(self, request: RequestedDelete, *, actor: str, key: str | None = None) -> Admitted:
@@ -80,8 +97,16 @@ class Fleet:
         return await self._admit(Verb.DELETE, request, self._plan_delete, actor=actor, key=key)
 
     async def rollback(self, request: RequestedRollback, *, actor: str, key: str | None = None) -> Admitted:
-        """To the previous version, which is still on the nodes' disks."""
+        """To the previous version, which is still on the nodes' disks. It stays pinned until `follow`."""
         return await self._admit(Verb.ROLLBACK, request, self._plan_rollback, actor=actor, key=key)
+
+    async def pin(self, request: RequestedPin, *, actor: str, key: str | None = None) -> Admitted:
+        """To a version, also on nodes that join later. Nodes with another version change to it."""
+        return await self._admit(Verb.PIN, request, self._plan_pin, actor=actor, key=key)
+
+    async def follow(self, request: RequestedFollow, *, actor: str, key: str | None = None) -> Admitted:
+        """Ends pins: later installs and upgrades get the newest version again. Changes nothing on the nodes."""
+        return await self._admit(Verb.FOLLOW, request, self._plan_follow, actor=actor, key=key)
 
     async def _admit(
         self, verb: Verb, request: W, plan: Callable[[W], Awaitable[_Plan]], *, actor: str, key: str | None
@@ -102,7 +127,7 @@ class Fleet:
             skipped=tuple(planned.skipped),
             node_id=request.scoped_to,
             policy=planned.policy,
-            holds=tuple(planned.holds) if request.target.is_lasting else (),
+            pin=planned.pin,
             idempotency_key=key,
             request_hash=mark,
         )
@@ -115,12 +140,14 @@ class Fleet:
     async def _plan_install(self, request: RequestedInstall) -> _Plan:
         if not request.uri and not request.galleries:
             await self._resolver.look_up(request.reference)
-            request = replace(request, reference=await self._resolver.name_of(request.reference))
+            reference, version = await self._resolver.split_version(request.reference)
+            reference = await self._resolver.name_of(reference)
+            request = replace(request, reference=reference, version=request.version or version)
         backend = plain_name(request.reference) if not request.uri else request.name
         if not backend:
             raise InvalidInput("specify what to install: the name of a backend in a gallery, or a location and a name")
         nodes = pick_nodes(await self._stores.nodes.read_all(), request.target)
-        specs, skipped = await self._plan_specs(request, backend, nodes)
+        specs, skipped, pin = await self._plan_specs(request, backend, nodes)
         policy = None
         if request.target.is_lasting:
             intended = BackendSpec(
@@ -133,7 +160,7 @@ class Fleet:
                 selector=request.target.selector, ensure=Ensure.PRESENT, spec=intended, on_drift=request.on_drift
             )
         intents = [_new_intent(node, backend, specs[node.id]) for node in nodes if node.id in specs]
-        return _Plan(backend=backend, intents=intents, skipped=skipped, policy=policy)
+        return _Plan(backend=backend, intents=intents, skipped=skipped, policy=policy, pin=pin)
 
     async def _plan_upgrade(self, request: RequestedUpgrade) -> _Plan:
         targeted = await self.read_targeted(request.target)
@@ -143,15 +170,13 @@ class Fleet:
         if not states:
             raise NotFound(f"no node has the backend {backend}; there is nothing to upgrade")
         states, frozen = skip_frozen_nodes(states, backend, await self._stores.policies.read_all())
+        pin = PinChange(follows=True, reason="upgraded") if request.unpin else None
+        states, pinned = (states, []) if request.unpin else skip_pinned(states, backend)
         if not states:
-            raise Conflict(frozen[0].reason)
+            raise Conflict((frozen + pinned)[0].reason)
         await self._resolver.look_again()
         intents, skipped = await self.plan_upgrades(reference, states)
-        skipped += frozen
-        if request.skip_rolled_back:
-            intents, rolled_back = skip_rolled_back(intents, states)
-            skipped += rolled_back
-        return _Plan(backend=backend, intents=intents, skipped=skipped)
+        return _Plan(backend=_key_in(states, backend), intents=intents, skipped=skipped + frozen + pinned, pin=pin)
 
     async def _plan_delete(self, request: RequestedDelete) -> _Plan:
         states, policies = await self.read_targeted(request.target), await self._stores.policies.read_all()
@@ -177,16 +202,85 @@ class Fleet:
         states = pick_holders(targeted, backend)
         if not states:
             raise NotFound(f"no node has the backend {backend}; there is nothing to roll back")
-        to = complete_digest(request.to, states, backend) if request.to else None
         specs: dict[str, BackendSpec] = {}
         for name in sorted({state.key_of(backend) for state in states}):
             specs.update(await self._stores.intents.find_specs(name))
-        intents, skipped = plan_rollbacks(states, backend, to=to, specs=specs)
+        intents, skipped = plan_rollbacks(
+            states, backend, to=_digests_of(request.to, states, backend, specs) if request.to else None, specs=specs
+        )
         if not intents:
             raise Conflict("; ".join(f"{skip.node_name}: {skip.reason}" for skip in skipped))
-        holds = find_holds(intents)
-        waiting = plan_held(targeted, backend, holds)
-        return _Plan(backend=backend, intents=[*intents, *waiting], skipped=skipped, holds=holds)
+        common, key = find_common_specs(intents), _key_in(states, backend)
+        waiting, _ = plan_pinned([state for state in targeted if state.find(backend) is None], backend, common)
+        versions = {spec.build.version for spec in common}
+        version = versions.pop() if len(versions) == 1 else ""
+        pin = PinChange(
+            version=version,
+            specs=tuple(common) if version else await self._with_earlier(key, request.target, common),
+            reason=request.reason or describe_rolled_back(states, backend, intents),
+        )
+        return _Plan(backend=key, intents=[*intents, *waiting], skipped=skipped, pin=pin)
+
+    async def _plan_pin(self, request: RequestedPin) -> _Plan:
+        targeted, policies = await self.read_targeted(request.target), await self._stores.policies.read_all()
+        reference = as_known(request.reference, targeted, policies)
+        backend = plain_name(reference)
+        states = pick_upgrades(targeted, backend)
+        if not states and not any(policy.backend == backend for policy in policies):
+            raise NotFound(
+                f"no node has the backend {backend}; install the version with"
+                f" `corral backends install {backend}@{request.version}`"
+            )
+        states, frozen = skip_frozen_nodes(states, backend, policies)
+        found = await self._find_version(request.version, reference, backend, states or targeted)
+        specs = found.specs.values()
+        intents, skipped = plan_pinned(states, backend, specs)
+        skipped += frozen + _skip_without_version(states, backend, found)
+        key = _key_in(states, backend)
+        pin = PinChange(
+            version=found.version,
+            specs=tuple(specs) if found.version else await self._with_earlier(key, request.target, specs),
+            reason=request.reason,
+        )
+        return _Plan(backend=key, intents=intents, skipped=skipped, pin=pin)
+
+    async def _plan_follow(self, request: RequestedFollow) -> _Plan:
+        targeted, policies = await self.read_targeted(request.target), await self._stores.policies.read_all()
+        backend = plain_name(as_known(request.reference, targeted, policies))
+        key = _key_in(pick_upgrades(targeted, backend), backend)
+        pins = [pin for pin in await self._stores.version_pins.read_all() if pin.is_about(key, backend)]
+        if not any(not pin.follows for pin in pins):
+            raise Conflict(f"{backend} is not pinned; it already follows the galleries")
+        return _Plan(backend=pins[-1].backend, intents=(), pin=PinChange(follows=True, reason=request.reason))
+
+    async def _with_earlier(
+        self, backend: str, target: Target, specs: Iterable[BackendSpec]
+    ) -> tuple[BackendSpec, ...]:
+        """These, and what an older pin of the same target says about other builds."""
+        pins = await self._stores.version_pins.read_all()
+        older = [pin for pin in pins if pin.backend == backend and pin.target == target and not pin.follows]
+        return merge_specs(older[-1].specs if older else (), specs)
+
+    async def _find_version(
+        self, given: str, reference: str, backend: str, states: Sequence[NodeBackends]
+    ) -> FoundVersion:
+        """The version of every build that these nodes have or would get."""
+        offered: dict[str, OfferedBuild] = {}
+        problem: CorralError = NotFound(f"no build of {backend} fits any of the nodes")
+        for source, group in _by_source(reference, states).items():
+            found = await self._resolver.recall_spec(source, source.build.name, [state.node for state in group])
+            for state in group:
+                resolved, there = found[state.node.id], state.effective_intent(backend)
+                if isinstance(resolved, ResolvedBackend):
+                    offered[resolved.build.name] = OfferedBuild(source, resolved)
+                elif isinstance(resolved, Unresolved):
+                    problem = resolved.error
+                    if there is not None and there.spec.build.uris:
+                        known = ResolvedBackend(build=there.spec.build, reason=there.spec.reason)
+                        offered[there.spec.build.name] = OfferedBuild(source, known)
+        if not offered:
+            raise problem
+        return await self._builds.find_version(given, backend=backend, offered=offered, states=states)
 
     # Reads and lookups
 
@@ -197,6 +291,7 @@ class Fleet:
 
     async def read_states(self, nodes: Sequence[Node]) -> list[NodeBackends]:
         states: list[NodeBackends] = []
+        pins = await self._stores.version_pins.read_all()
         for start in range(0, len(nodes), STATES_AT_ONCE):
             part = nodes[start : start + STATES_AT_ONCE]
             ids = [node.id for node in part]
@@ -211,6 +306,7 @@ class Fleet:
                     backends=observed.get(node.id),
                     newest=newest.get(node.id, {}),
                     restored=restored.get(node.id, {}),
+                    pins=pins,
                 )
                 for node in part
             ]
@@ -218,16 +314,28 @@ class Fleet:
 
     async def _plan_specs(
         self, request: RequestedInstall, backend: str, nodes: Sequence[Node]
-    ) -> tuple[dict[NodeId, BackendSpec], list[Skipped]]:
+    ) -> tuple[dict[NodeId, BackendSpec], list[Skipped], PinChange | None]:
         if request.galleries:
             # Foreign galleries: only the worker looks into them.
             spec = BackendSpec(reference=request.reference, galleries=request.galleries, force=request.force)
-            return {node.id: spec for node in nodes}, []
+            return {node.id: spec for node in nodes}, [], None
+        pin = None
         if request.uri:
+            # Another source: what was pinned came from the one before.
             found = await self._resolver.resolve_location(request.uri, backend, request.alias, nodes)
+            pin = (
+                PinChange(follows=True, reason=f"installed from {request.uri}")
+                if await self._is_pinned(backend)
+                else None
+            )
         else:
             found = await self._resolver.resolve(request.reference, nodes)
-        galleries = "" if request.uri else self._resolver.galleries_text()
+        if request.version:
+            return await self._plan_versions(request, backend, nodes, found)
+        if not request.uri:
+            source = BackendSpec(reference=request.reference)
+            found = _without_unresolved(await self._builds.in_desired_version(source, backend, nodes, found))
+        galleries = "" if request.uri else self._resolver.galleries_text(request.reference)
         specs_by_build = {
             resolved: spec_of(
                 resolved,
@@ -246,7 +354,44 @@ class Fleet:
                 skipped.append(_skip(node, resolution.reason))
             else:
                 specs[node.id] = specs_by_build[resolution]
-        return specs, skipped
+        return specs, skipped, pin
+
+    async def _is_pinned(self, backend: str) -> bool:
+        return any(pin.backend == backend for pin in await self._stores.version_pins.read_all())
+
+    async def _plan_versions(
+        self, request: RequestedInstall, backend: str, nodes: Sequence[Node], found: Mapping[NodeId, BuildResolution]
+    ) -> tuple[dict[NodeId, BackendSpec], list[Skipped], PinChange]:
+        """An install of one version, which pins it."""
+        source = BackendSpec(reference=request.reference)
+        offered = {
+            one.build.name: OfferedBuild(source, one) for one in found.values() if isinstance(one, ResolvedBackend)
+        }
+        if not offered:
+            raise NotFound(f"no build of {backend} fits any of the nodes, so there is no version to pin")
+        version = await self._builds.find_version(
+            request.version,
+            backend=backend,
+            offered=offered,
+            states=await self.read_states(nodes),
+        )
+        specs: dict[NodeId, BackendSpec] = {}
+        skipped = []
+        for node in nodes:
+            resolution = found[node.id]
+            build = resolution.build.name if isinstance(resolution, ResolvedBackend) else ""
+            if isinstance(resolution, Unfit):
+                skipped.append(_skip(node, resolution.reason))
+            elif not node.speaks_corral:
+                skipped.append(_skip(node, "a LocalAI worker installs only the version that its gallery offers"))
+            elif build in version.specs:
+                spec = as_pinned(version.specs[build], request.reference)
+                specs[node.id] = replace(spec, force=request.force)
+            else:
+                skipped.append(
+                    _skip(node, version.problems.get(build, f"{request.version} is a version of other builds"))
+                )
+        return specs, skipped, PinChange(version=version.version, specs=tuple(version.specs.values()))
 
     async def plan_upgrades(
         self, reference: str, states: Sequence[NodeBackends]
@@ -260,7 +405,7 @@ class Fleet:
             if isinstance(resolved, Unfit):
                 skipped.append(_skip(state.node, resolved.reason))
                 continue
-            galleries = "" if source.uri else self._resolver.galleries_text()
+            galleries = "" if source.uri else self._resolver.galleries_text(source.reference)
             spec = spec_of(resolved, reference=source.reference, uri=source.uri, galleries=galleries)
             intent = _new_intent(state.node, state.key_of(plain_name(reference)), spec)
             missing = state.find(plain_name(reference)) is None
@@ -313,9 +458,31 @@ def _by_source(reference: str, states: Iterable[NodeBackends]) -> Mapping[Backen
     return groups
 
 
-def plain_name(reference: str) -> str:
-    """`gallery@name` and `name` are one backend."""
-    return reference.rpartition("@")[2]
+def _without_unresolved(found: Mapping[NodeId, BuildResolution | Unresolved]) -> dict[NodeId, BuildResolution]:
+    """A node whose pinned version cannot be found is skipped, with the reason."""
+    return {node_id: Unfit(str(one.error)) if isinstance(one, Unresolved) else one for node_id, one in found.items()}
+
+
+def _key_in(states: Iterable[NodeBackends], backend: str) -> str:
+    """The name that the backend's intents have on these nodes, if it is the same on all."""
+    keys = {state.key_of(backend) for state in states}
+    return keys.pop() if len(keys) == 1 else backend
+
+
+def _digests_of(
+    given: str, states: Sequence[NodeBackends], backend: str, specs: Mapping[str, BackendSpec]
+) -> frozenset[str]:
+    """The digests of a version that is given by its number, or by the beginning of a digest."""
+    numbered = {digest for digest, spec in specs.items() if is_same_version(given, spec.build.version)}
+    return frozenset(numbered or {complete_digest(given, states, backend)})
+
+
+def _skip_without_version(states: Iterable[NodeBackends], backend: str, found: FoundVersion) -> list[Skipped]:
+    return [
+        _skip(state.node, found.problems[there.name])
+        for state in states
+        if (there := state.find(backend)) is not None and there.name in found.problems
+    ]
 
 
 def _new_intent(node: Node, backend: str, spec: BackendSpec) -> NewIntent:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from corral.controller.backends.fleet_builds import with_hold
+from corral.controller.backends.fleet_builds import FleetBuilds
 from corral.controller.backends.resolve import Resolver, source_of, spec_of
 from corral.core.backends.build import short_digest
 from corral.core.backends.drift import Correction
@@ -16,7 +16,6 @@ from corral.core.backends.intents import BackendSpec, Intent
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError
 from corral.core.nodes.node import Node, NodeId
-from corral.store.backends.version_holds import VersionHoldStore
 from corral.system import Clock
 
 log = structlog.get_logger()
@@ -53,12 +52,12 @@ class Lookups:
     def __init__(
         self,
         resolver: Resolver,
-        holds: VersionHoldStore,
+        builds: FleetBuilds,
         *,
         clock: Clock,
         on_answer: Callable[[Iterable[NodeId]], None],
     ) -> None:
-        self._resolver, self._holds, self._clock, self._on_answer = resolver, holds, clock, on_answer
+        self._resolver, self._builds, self._clock, self._on_answer = resolver, builds, clock, on_answer
         self._known: dict[_Key, tuple[float, LookupAnswer | Impossible]] = {}
         self._requested: set[_Key] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,18 +80,23 @@ class Lookups:
         for question, nodes in groups.items():
             self._start(self._look(question, nodes), [(question, node.id) for node in nodes])
 
-    def check(self, stuck: Sequence[Intent], nodes: dict[NodeId, Node], renew: "Renew") -> None:
-        """Gives live intents whose version no longer exists the one that their reference means now."""
+    def check(self, stuck: Sequence[Intent], nodes: dict[NodeId, Node], renew: "Renew", explain: "Explain") -> None:
+        """Gives live intents whose version no longer exists the one that their reference means now, or the reason why
+        there is none."""
         groups: dict[_Question, list[Intent]] = {}
         for intent in stuck:
             question = (intent.backend, intent.spec, True)
             key = (question, intent.node_id)
+            if key in self._requested:
+                continue
             known = self._known.get(key)
-            if key not in self._requested and (known is None or known[0] <= self._clock.monotonic_s()):
+            if known is None or known[0] <= self._clock.monotonic_s():
                 groups.setdefault(question, []).append(intent)
+            elif isinstance(known[1], Impossible) and intent.last_error != known[1].reason:
+                self._start(explain(intent, known[1].reason), [key])  # it was tried again in the meantime
         for question, intents in groups.items():
             keys = [(question, intent.node_id) for intent in intents]
-            self._start(self._renew(question, intents, nodes, renew), keys)
+            self._start(self._renew(question, intents, nodes, renew, explain), keys)
 
     def close(self) -> None:
         for task in self._tasks:
@@ -128,13 +132,18 @@ class Lookups:
         backend, spec, check_exists = question
         async with self._slots:
             try:
-                if check_exists and (spec.is_exact or not await self._resolver.is_gone(spec)):
+                if check_exists and not await self._resolver.is_gone(spec):
                     return {node.id: LookupAnswer(spec) for node in nodes}
-                found = await self._resolver.recall_spec(source_of(spec, backend), backend, nodes)
-                holds = await self._holds.read_all()
+                if check_exists and spec.is_exact:
+                    exact = await self._builds.replace_gone(spec, backend)
+                    note = _describe_replacement(spec, exact)
+                    return {node.id: LookupAnswer(exact, note) for node in nodes}
+                source = source_of(spec, backend)
+                found = await self._resolver.recall_spec(source, backend, nodes)
+                found = await self._builds.in_desired_version(source, backend, nodes, found)
             except CorralError as error:
                 return {node.id: Impossible(str(error)) for node in nodes}
-        galleries = "" if spec.uri else self._resolver.galleries_text()
+        galleries = "" if spec.uri else self._resolver.galleries_text(spec.reference)
         answers: dict[NodeId, LookupAnswer | Impossible] = {}
         for node in nodes:
             build = found[node.id]
@@ -143,14 +152,18 @@ class Lookups:
             elif isinstance(build, Unresolved):
                 answers[node.id] = Impossible(str(build.error))
             else:
-                resolved = with_hold(node, build, holds)
-                new = spec_of(resolved, reference=spec.reference, uri=spec.uri, galleries=galleries)
+                new = spec_of(build, reference=spec.reference, uri=spec.uri, galleries=galleries)
                 note = _describe_replacement(spec, new) if check_exists else ""
-                answers[node.id] = LookupAnswer(new, note, unconfirmed=bool(resolved.unconfirmed))
+                answers[node.id] = LookupAnswer(new, note, unconfirmed=bool(build.unconfirmed))
         return answers
 
     async def _renew(
-        self, question: _Question, intents: Sequence[Intent], nodes: dict[NodeId, Node], renew: "Renew"
+        self,
+        question: _Question,
+        intents: Sequence[Intent],
+        nodes: dict[NodeId, Node],
+        renew: "Renew",
+        explain: "Explain",
     ) -> None:
         places = [nodes[intent.node_id] for intent in intents]
         answers = await self._answers(question, places)
@@ -158,12 +171,17 @@ class Lookups:
             answer = answers[intent.node_id]
             if isinstance(answer, LookupAnswer) and answer.spec.build.digest != intent.spec.build.digest:
                 await renew(intent, answer.spec, answer.note)
-            same = Impossible("it still exists") if isinstance(answer, LookupAnswer) else answer
-            self._known[question, intent.node_id] = self._clock.monotonic_s() + AGAIN_AFTER_S, same
+            elif isinstance(answer, Impossible):
+                await explain(intent, answer.reason)
+            self._known[question, intent.node_id] = self._clock.monotonic_s() + AGAIN_AFTER_S, answer
 
 
 class Renew(Protocol):
     async def __call__(self, intent: Intent, spec: BackendSpec, note: str, /) -> None: ...
+
+
+class Explain(Protocol):
+    def __call__(self, intent: Intent, reason: str, /) -> Coroutine[Any, Any, None]: ...
 
 
 def _question(correction: Correction) -> _Question:
@@ -171,7 +189,8 @@ def _question(correction: Correction) -> _Question:
 
 
 def _describe_replacement(before: BackendSpec, now: BackendSpec) -> str:
+    name = f"version {before.build.version}" if now.pinned and now.build.version else before.uri or before.reference
     return (
         f"{short_digest(before.build.digest)} of {before.build.name} is no longer at its source;"
-        f" {before.uri or before.reference} now resolves to {short_digest(now.build.digest)}"
+        f" {name} now resolves to {short_digest(now.build.digest)}"
     )

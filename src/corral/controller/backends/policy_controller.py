@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 import structlog
 
 from corral.controller.backends.create_operation import Fleet
+from corral.controller.backends.fleet_builds import FleetBuilds
 from corral.controller.backends.lookups import Impossible, LookupAnswer, Lookups
 from corral.controller.backends.policy_preview import PolicyPreview
 from corral.controller.backends.resolve import Resolver
@@ -33,6 +34,8 @@ GATHER_S = 1.0
 """Nodes that join together are corrected together."""
 LOOK_AT_ALL_EVERY_S = 60.0
 """In between only changed nodes are checked, so that a large healthy fleet costs next to nothing."""
+EXHAUSTED_EVERY_S = 15.0
+"""How often nodes with exhausted retries are checked for a change that may help."""
 NODES_AT_ONCE = 50
 OVERLAP_MS = 5000
 """A transaction may commit a little after the time it wrote."""
@@ -48,6 +51,7 @@ class PolicyReconciler:
         stores: Stores,
         fleet: Fleet,
         resolver: Resolver,
+        builds: FleetBuilds,
         exhausted_retry: ExhaustedRetry,
         clock: Clock,
         ids: Ids,
@@ -59,9 +63,9 @@ class PolicyReconciler:
         )
         self._stores, self._fleet, self._resolver = stores, fleet, resolver
         self._clock, self._ids, self._on_change = clock, ids, on_change
-        self._preview = PolicyPreview(resolver, clock)
-        self._lookups = Lookups(resolver, stores.version_holds, clock=clock, on_answer=self._look_at)
-        self._exhausted_retry = exhausted_retry
+        self._preview = PolicyPreview(resolver, builds, clock)
+        self._lookups = Lookups(resolver, builds, clock=clock, on_answer=self._look_at)
+        self.exhausted_retry = exhausted_retry
         self._edition: int | None = None
         self._galleries_changed_ms = 0
         self._since_ms = 0
@@ -69,7 +73,7 @@ class PolicyReconciler:
         self._recently_changed: dict[NodeId, float] = {}
         """Changed nodes, and until when they are checked: an intent that has just ended must settle."""
         self._due_s: dict[NodeId, float] = {}
-        """Nodes with exhausted retries, and when they may be retried."""
+        """Nodes with exhausted retries, and when they are checked again."""
 
     async def read_states(self) -> list[NodeBackends]:
         nodes = [node for node in await self._stores.nodes.read_all() if takes_backends(node)]
@@ -106,12 +110,13 @@ class PolicyReconciler:
                 policies,
                 now_ms=now_ms,
                 settle_ms=SETTLE_MS,
-                exhausted_retry=self._exhausted_retry,
+                exhausted_retry=self.exhausted_retry,
                 galleries_changed_ms=self._galleries_changed_ms,
             )
             for (backend, verb), group in _in_order(corrections):
                 await self._correct(backend, verb, group, by_id, policies)
-            self._lookups.check(find_stuck(states), {id_: state.node for id_, state in by_id.items()}, self._renew)
+            nodes_by_id = {id_: state.node for id_, state in by_id.items()}
+            self._lookups.check(find_stuck(states), nodes_by_id, self._renew, self._explain)
             await asyncio.sleep(0)  # a large fleet must not delay requests
 
     async def _find_due_nodes(self, now_s: float) -> tuple[int, list[Node]]:
@@ -147,14 +152,15 @@ class PolicyReconciler:
         self.loop.notify()
 
     def _note_due(self, states: Iterable[NodeBackends], now_ms: int, now_s: float) -> None:
-        waits = (self._exhausted_retry.on_change_after_ms, self._exhausted_retry.again_after_ms)
+        waits = (self.exhausted_retry.on_change_after_ms, self.exhausted_retry.again_after_ms)
         for state in states:
             ends = [one.finished_at or 0 for one in state.newest.values() if one.state is IntentState.DEAD_LETTERED]
-            due_ms = [end + wait_ms for end in ends for wait_ms in waits if end + wait_ms > now_ms]
-            if due_ms:
-                self._due_s[state.node.id] = now_s + (min(due_ms) - now_ms) / 1000
-            else:
+            if not ends:
                 self._due_s.pop(state.node.id, None)
+                continue
+            due_ms = [end + wait_ms - now_ms for end in ends for wait_ms in waits if end + wait_ms > now_ms]
+            # Free disk space and conditions come with heartbeats, which are no change of the node's row.
+            self._due_s[state.node.id] = now_s + min([EXHAUSTED_EVERY_S, *(one / 1000 for one in due_ms)])
 
     async def _correct(
         self,
@@ -168,6 +174,10 @@ class PolicyReconciler:
         self._lookups.request(
             [(correction, states[correction.node_id].node) for correction in group if found[correction] is None]
         )
+        for correction, answer in found.items():
+            failed = states[correction.node_id].newest.get(backend)
+            if isinstance(answer, Impossible) and failed is not None:
+                await self._explain(failed, answer.reason)
         intents = [
             NewIntent(
                 node_id=correction.node_id,
@@ -228,6 +238,15 @@ class PolicyReconciler:
             return
         if renewed:
             log.info("policy.resolved_again", backend=intent.backend, node=intent.node_id, reason=note)
+            await self._on_change()
+
+    async def _explain(self, intent: Intent, reason: str) -> None:
+        try:
+            noted = await self._stores.admission.explain(intent, reason)
+        except CorralError as error:  # repeated with the next lookup
+            log.warning("policy.not_explained", backend=intent.backend, node=intent.node_id, error=str(error))
+            return
+        if noted:
             await self._on_change()
 
 

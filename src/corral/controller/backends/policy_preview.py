@@ -6,8 +6,9 @@ from contextlib import suppress
 
 import structlog
 
+from corral.controller.backends.fleet_builds import FleetBuilds
 from corral.controller.backends.resolve import Resolver
-from corral.core.backends.build import BuildResolution
+from corral.core.backends.build import BuildResolution, ResolvedBackend
 from corral.core.backends.conflicts import names_in
 from corral.core.backends.desired import PolicyPreviews, UnresolvedPolicy
 from corral.core.backends.intents import BackendSpec
@@ -26,8 +27,8 @@ _Key = tuple[str, BackendSpec, NodeId, str | None]
 
 
 class PolicyPreview:
-    def __init__(self, resolver: Resolver, clock: Clock) -> None:
-        self._resolver, self._clock = resolver, clock
+    def __init__(self, resolver: Resolver, builds: FleetBuilds, clock: Clock) -> None:
+        self._resolver, self._builds, self._clock = resolver, builds, clock
         self._known: dict[_Key, tuple[float, frozenset[str] | Unfit | None]] = {}
         self._looking = asyncio.Lock()
 
@@ -52,12 +53,15 @@ class PolicyPreview:
             groups.setdefault((one.backend, one.spec), []).append(one.node)
         for (backend, spec), nodes in groups.items():
             try:
-                found = await self._resolver.recall_spec(spec, backend, nodes)
+                offered = await self._resolver.recall_spec(spec, backend, nodes)
+                found = await self._builds.in_desired_version(spec, backend, nodes, offered)
             except CorralError as error:
                 log.info("policy_preview.unknown", backend=backend, error=str(error))
                 continue
             for node in nodes:
                 resolution = found[node.id]
+                if isinstance(resolution, Unresolved) and isinstance(offered[node.id], ResolvedBackend):
+                    resolution = Unfit(str(resolution.error))  # it does not have the pinned version
                 if isinstance(resolution, Unresolved):
                     log.info("policy_preview.unknown", backend=backend, node=node.id, error=str(resolution.error))
                     continue

@@ -5,6 +5,7 @@ answers are kept in the store, so that loads and corrections go on while a regis
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -14,16 +15,19 @@ from corral.artifacts import BackendEntry, BackendRequest, Catalogue
 from corral.artifacts.content.versions import directory_name
 from corral.artifacts.digests import Digest
 from corral.artifacts.errors import NotInstalled, SourceRejected
-from corral.artifacts.galleries.catalogue import signatures_for
+from corral.artifacts.galleries.catalogue import localai_obstacle, signatures_for
 from corral.artifacts.galleries.entries import backend_request
 from corral.artifacts.oci.pins import Pin, pinned_uri
 from corral.artifacts.settings import GallerySettings
 from corral.artifacts.signatures import SignaturePolicy
+from corral.artifacts.sources.other_version import version_locations
 from corral.bus.node_api import decode_facts
 from corral.core.backends.build import BuildRef, BuildResolution, ResolvedBackend
 from corral.core.backends.intents import BackendSpec
+from corral.core.backends.runnable import find_obstacle
 from corral.core.backends.variants import Chosen, Unfit, Unresolved
-from corral.core.errors import CorralError, InvalidInput, OutcomeUnknown, Unavailable
+from corral.core.errors import CorralError, InvalidInput, NotFound, OutcomeUnknown, Unavailable
+from corral.core.nodes.capability import capability_of
 from corral.core.nodes.node import Node, NodeId
 
 
@@ -93,6 +97,8 @@ class Resolver:
         """Answers that came late, and until when they are used."""
         self._unreachable: dict[_Source, tuple[float, CorralError]] = {}
         """Unreachable sources: until when they are not asked again, and the error."""
+        self._localai: tuple[tuple[BackendEntry, ...], Catalogue] | None = None
+        """Entries of the galleries, and what a LocalAI worker can run of them."""
 
     @property
     def edition(self) -> int:
@@ -146,20 +152,63 @@ class Resolver:
 
     async def find_names(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, frozenset[str]]:
         """By node: name and alias of the build it would get. No registry is asked."""
-        catalogue = await self._catalogues.backends()
-        chosen = catalogue.resolve_for_nodes(reference, {node.id: capability_of(node) for node in nodes})
-        names = {}
-        for node_id, resolution in chosen.items():
-            if isinstance(resolution, Chosen):
-                entry = catalogue.chosen_entry(reference, resolution)
-                names[NodeId(node_id)] = frozenset({entry.name, entry.alias} - {""})
-        return names
+        chosen = self._choose(await self._catalogues.backends(), reference, nodes)
+        return {
+            node_id: frozenset({one.entry.name, one.entry.alias} - {""})
+            for node_id, one in chosen.items()
+            if isinstance(one, _Choice)
+        }
 
     async def resolve_location(
         self, uri: str, name: str, alias: str, nodes: Iterable[Node]
     ) -> dict[NodeId, BuildResolution]:
         """Resolves a source outside the galleries."""
         return _raise_unresolved(await self._find_location(uri, name, alias, nodes, kept=False))
+
+    async def split_version(self, reference: str) -> tuple[str, str]:
+        """The reference without its version, and the version: `name@version` or `gallery@name@version`. `gallery@name`
+        has none."""
+        head, at, version = reference.rpartition("@")
+        catalogue = await self._catalogues.backends()
+        for one in (reference, head) if at else ():
+            try:
+                catalogue.find(one)
+            except NotInstalled:
+                continue
+            return (reference, "") if one == reference else (head, version)
+        return reference, ""
+
+    async def resolve_version(self, spec: BackendSpec, build: str, *, version: str = "", digest: str = "") -> BuildRef:
+        """Another version of a build, at the source of the spec. Raises NotFound where the source does not have it."""
+        request = await self._request_of(spec, build)
+        if isinstance(request, CorralError):
+            raise request
+        offered = request.build
+        problem: CorralError | None = None
+        for uri in offered.uris:
+            pinned = pinned_uri(uri, digest) if digest else ""
+            tried = [pinned] if digest and pinned != uri else version_locations(uri, offered.version, version)
+            for location in tried:
+                try:
+                    pin = await self._pins.pin(location, signatures=request.signatures)
+                except SourceRejected as error:
+                    problem = problem or error
+                    continue
+                uris = (pin.uri, *(pinned_uri(one, pin.digest) for one in offered.uris if pin.digest and one != uri))
+                return replace(offered, uris=uris, digest=pin.digest, sha256="", version=version)
+        what = f"version {version}" if version else digest
+        if problem is None:
+            raise NotFound(f"the source of {build} does not say where {what} is: {', '.join(offered.uris)}")
+        raise NotFound(f"the source of {build} does not have {what}: {problem}")
+
+    async def _request_of(self, spec: BackendSpec, build: str) -> BackendRequest | CorralError:
+        if spec.uri:
+            return BackendRequest(build=BuildRef(name=build, uris=(spec.uri,), alias=spec.build.alias))
+        catalogue = await self._catalogues.backends()
+        try:
+            return self._request(catalogue, catalogue.chosen_entry(spec.reference, Chosen(build, "")))
+        except KeyError:
+            return NotFound(f"no gallery has {build}")
 
     async def is_gone(self, spec: BackendSpec) -> bool:
         """Whether all sources answer that they no longer have this version."""
@@ -193,38 +242,56 @@ class Resolver:
             if not kept or not any(status.problem for status in catalogue.galleries):
                 raise
             return await self._find_kept(reference, nodes, error)
-        chosen = catalogue.resolve_for_nodes(reference, {node.id: capability_of(node) for node in nodes})
-        requests: dict[str, BackendRequest | CorralError] = {}
-        for choice in {one for one in chosen.values() if isinstance(one, Chosen)}:
-            requests[choice.name] = self._request(catalogue.chosen_entry(reference, choice))
+        chosen = self._choose(catalogue, reference, nodes)
+        entries = {one.id: one.entry for one in chosen.values() if isinstance(one, _Choice)}
+        requests = {identity: self._request(catalogue, entry) for identity, entry in entries.items()}
         pins = await self._ask_all(requests, self._limits.answer_s if kept else None)
         before = await self._read_kept(reference) if kept and any(map(_is_unreachable, pins.values())) else {}
 
-        def last_known(node: Node, name: str) -> KeptBuild | None:
-            known = before.get(capability_of(node))
-            return known if known is not None and known.resolved.build.name == name else None
+        def last_known(node: Node, choice: _Choice) -> KeptBuild | None:
+            known = before.get(_kept_under(node))
+            return known if known is not None and known.resolved.build.name == choice.entry.name else None
 
-        choices = [(node, one.name) for node in nodes if isinstance(one := chosen[node.id], Chosen)]
-        unknown = {name for node, name in choices if _is_unreachable(pins[name]) and last_known(node, name) is None}
+        choices = [(node, one) for node in nodes if isinstance(one := chosen[node.id], _Choice)]
+        unknown = {one.id for node, one in choices if _is_unreachable(pins[one.id]) and last_known(node, one) is None}
         if kept:
-            pins |= await self._ask_all({name: requests[name] for name in unknown}, self._limits.unknown_s)
+            pins |= await self._ask_all({identity: requests[identity] for identity in unknown}, self._limits.unknown_s)
         found: dict[NodeId, BuildResolution | Unresolved] = {}
         fresh: dict[str, KeptBuild] = {}
         for node in nodes:
-            resolution, capability = chosen[node.id], capability_of(node)
-            if isinstance(resolution, Unfit):
-                found[node.id] = resolution
+            choice = chosen[node.id]
+            if isinstance(choice, Unfit):
+                found[node.id] = choice
                 continue
-            request, pin = requests[resolution.name], pins[resolution.name]
+            request, pin = requests[choice.id], pins[choice.id]
             if isinstance(pin, CorralError):
-                known = last_known(node, resolution.name) if _is_unreachable(pin) else None
+                known = last_known(node, choice) if _is_unreachable(pin) else None
                 found[node.id] = _last_known(node, known, pin) if known is not None else Unresolved(pin)
             elif isinstance(request, BackendRequest):
-                resolved = _resolved(request, pin, resolution.reason)
-                fresh[capability] = KeptBuild(resolved=resolved, platforms=pin.platforms)
+                resolved = _resolved(request, pin, choice.reason)
+                fresh[_kept_under(node)] = KeptBuild(resolved=resolved, platforms=pin.platforms)
                 found[node.id] = _fitting(node, resolved, pin.platforms)
         await self._save(reference, fresh)
         return found
+
+    def _choose(self, catalogue: Catalogue, reference: str, nodes: Iterable[Node]) -> "dict[NodeId, _Choice | Unfit]":
+        """The entry for each node. On a LocalAI worker, only builds that it can run are considered."""
+        found: dict[NodeId, _Choice | Unfit] = {}
+        for speaks_corral, group in _by_worker(nodes).items():
+            offered = catalogue if speaks_corral else self._for_localai(catalogue)
+            capabilities = {str(node.id): capability_of(node) for node in group}
+            for node_id, resolution in offered.resolve_for_nodes(reference, capabilities).items():
+                if isinstance(resolution, Chosen):
+                    found[NodeId(node_id)] = _Choice(offered.chosen_entry(reference, resolution), resolution.reason)
+                else:
+                    obstacle = "" if speaks_corral else _obstacle(catalogue, offered, reference, capabilities[node_id])
+                    found[NodeId(node_id)] = Unfit(obstacle) if obstacle else resolution
+        return found
+
+    def _for_localai(self, catalogue: Catalogue) -> Catalogue:
+        if self._localai is None or self._localai[0] is not catalogue.entries:
+            self._localai = catalogue.entries, catalogue.for_localai()
+        return self._localai[1]
 
     async def _find_location(
         self, uri: str, name: str, alias: str, nodes: Iterable[Node], *, kept: bool
@@ -240,8 +307,12 @@ class Resolver:
         if isinstance(pin, Pin):
             resolved = _resolved(request, pin, f"{uri} was requested")
             await self._save(reference, {"": KeptBuild(resolved=resolved, platforms=pin.platforms)})
-            return {node.id: _fitting(node, resolved, pin.platforms) for node in nodes}
-        return {node.id: _last_known(node, known, pin) if known is not None else Unresolved(pin) for node in nodes}
+            return {node.id: _located(node, name, uri) or _fitting(node, resolved, pin.platforms) for node in nodes}
+        return {
+            node.id: _located(node, name, uri)
+            or (_last_known(node, known, pin) if known is not None else Unresolved(pin))
+            for node in nodes
+        }
 
     async def _find_kept(
         self, reference: str, nodes: Iterable[Node], error: CorralError
@@ -251,9 +322,7 @@ class Resolver:
         if not before:
             raise error
         return {
-            node.id: _last_known(node, known, error)
-            if (known := before.get(capability_of(node)))
-            else Unresolved(error)
+            node.id: _last_known(node, known, error) if (known := before.get(_kept_under(node))) else Unresolved(error)
             for node in nodes
         }
 
@@ -265,26 +334,27 @@ class Resolver:
         if texts:
             await self._kept.save(reference, texts)
 
-    def galleries_text(self) -> str:
-        """For workers that look names up themselves."""
-        return (
-            msgspec.json.encode(
-                [
-                    {
-                        "name": gallery.name,
-                        "url": gallery.url,
-                        **({"mirrors": gallery.mirrors} if gallery.mirrors else {}),
-                        **({"verification": gallery.verification} if gallery.verification else {}),
-                    }
-                    for gallery in self._catalogues.backend_settings
-                ]
-            ).decode()
-            if self._catalogues.backend_settings
-            else ""
-        )
+    def galleries_text(self, reference: str = "") -> str:
+        """For workers that look names up themselves: all galleries or, for `gallery@name`, that one."""
+        named = reference.partition("@")[0] if "@" in reference else ""
+        settings = self._catalogues.backend_settings
+        chosen = [gallery for gallery in settings if gallery.name == named] or settings
+        if not chosen:
+            return ""
+        return msgspec.json.encode(
+            [
+                {
+                    "name": gallery.name,
+                    "url": gallery.url,
+                    **({"mirrors": gallery.mirrors} if gallery.mirrors else {}),
+                    **({"verification": gallery.verification} if gallery.verification else {}),
+                }
+                for gallery in chosen
+            ]
+        ).decode()
 
-    def _request(self, entry: BackendEntry) -> BackendRequest | CorralError:
-        signatures = signatures_for(self._catalogues.backend_settings, entry)
+    def _request(self, catalogue: Catalogue, entry: BackendEntry) -> BackendRequest | CorralError:
+        signatures = signatures_for(self._catalogues.backend_settings, catalogue, entry)
         request = replace(backend_request(entry), signatures=signatures)
         return request if request.build.uris else InvalidInput(f"{entry.name} has no source in its gallery")
 
@@ -349,6 +419,40 @@ class Resolver:
         raise problem
 
 
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The gallery entry for a node, and why it was chosen."""
+
+    entry: BackendEntry
+    reason: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.entry.gallery}@{self.entry.name}"
+
+
+def _by_worker(nodes: Iterable[Node]) -> dict[bool, list[Node]]:
+    """By whether they run a Corral worker."""
+    found: dict[bool, list[Node]] = {}
+    for node in nodes:
+        found.setdefault(node.speaks_corral, []).append(node)
+    return found
+
+
+def _obstacle(catalogue: Catalogue, offered: Catalogue, reference: str, capability: str) -> str:
+    """Why a LocalAI worker cannot run the build that a Corral worker would get, where nothing else has the name."""
+    with suppress(NotInstalled):
+        offered.find(reference)
+        return ""
+    resolution = catalogue.resolve(reference, capability)
+    return localai_obstacle(catalogue.chosen_entry(reference, resolution)) if isinstance(resolution, Chosen) else ""
+
+
+def _kept_under(node: Node) -> str:
+    """The key of a stored answer: nodes with the same key get the same build."""
+    return capability_of(node) if node.speaks_corral else f"localai:{capability_of(node)}"
+
+
 def _source_of(request: BackendRequest) -> _Source:
     build = request.build
     return build.uris, build.sha256, build.digest, repr(request.signatures)
@@ -379,22 +483,25 @@ def _check_name(name: str) -> None:
     directory_name(name)
 
 
-def capability_of(node: Node) -> str:
-    return node.capability or "default"
-
-
 def platform_of(node: Node) -> str | None:
     return decode_facts(node.facts).platform if node.facts else None
 
 
 def _fitting(node: Node, resolved: ResolvedBackend, platforms: tuple[str, ...] | None) -> BuildResolution:
     build = resolved.build
-    if not node.speaks_corral and build.manifest:
-        return Unfit(f"a LocalAI worker cannot start {build.name}, which needs a Corral manifest")
+    obstacle = find_obstacle(node, build.name, uri=build.uris[0] if build.uris else "", manifest=bool(build.manifest))
+    if obstacle:
+        return Unfit(obstacle)
     platform = platform_of(node)
     if platform is None or platforms is None or platform in platforms:
         return resolved
     return Unfit(f"{build.name} has no build for {platform}; it has builds for {', '.join(platforms)}")
+
+
+def _located(node: Node, name: str, uri: str) -> Unfit | None:
+    """Where the node's worker cannot use a source outside the galleries. A LocalAI worker gets it as it was written."""
+    obstacle = find_obstacle(node, name, uri=uri, manifest=False)
+    return Unfit(obstacle) if obstacle else None
 
 
 def _resolved(request: BackendRequest, pin: Pin, reason: str) -> ResolvedBackend:
@@ -413,7 +520,7 @@ def spec_of(
         galleries=galleries,
         force=force,
         reason=resolved.reason,
-        rolled_back_from=resolved.rolled_back_from,
+        pinned=resolved.pinned,
     )
 
 

@@ -5,10 +5,10 @@ import asyncio
 import structlog
 
 from corral.bus.messages import CancelRequest, encode
-from corral.bus.subjects import CANCEL, MODEL_FETCH, node_subject
+from corral.bus.subjects import CANCEL, node_subject
 from corral.controller.loads.ports import LoadServices
 from corral.controller.loads.tracker import LoadTracker
-from corral.core.errors import CorralError, NoResponders, NotFound, OutcomeUnknown, Unavailable
+from corral.core.errors import CorralError, NotFound, OutcomeUnknown, Unavailable
 from corral.core.nodes.node import Node, NodeStatus
 
 log = structlog.get_logger()
@@ -40,12 +40,8 @@ class NodeRpc:
         while True:
             try:
                 return await self._services.bus.request(node_subject(node.id, verb), data, within_s=ASK_WITHIN_S)
-            except NoResponders as error:
-                if verb == MODEL_FETCH and not node.speaks_corral:
-                    raise
-                problem: CorralError = error
             except (OutcomeUnknown, Unavailable) as error:
-                problem = error
+                problem: CorralError = error
             await self._check_node(node)
             if self._tracker.is_stalled:
                 step, quiet_s = self._tracker.progress.state.value, self._tracker.quiet_s

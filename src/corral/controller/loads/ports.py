@@ -4,10 +4,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from corral.bus.messages import BlobPeer
+from corral.bus.messages import BlobPeer, FoundPath
 from corral.core.backends.build import BuildResolution
 from corral.core.backends.variants import Unresolved
 from corral.core.models.config import ConfigFile, ModelConfig
+from corral.core.models.load_plan import WeightsPlan
 from corral.core.nodes.node import Node, NodeId
 from corral.core.replicas.replica import Replica
 from corral.core.replicas.staging import FileTransfer
@@ -31,6 +32,10 @@ class Builds(Protocol):
 
     async def find_names(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, frozenset[str]]:
         """By node: the names of the build it would get, without a request to any registry."""
+        ...
+
+    def galleries_text(self, reference: str) -> str:
+        """The galleries in which a worker that looks names up itself finds the reference."""
         ...
 
 
@@ -71,6 +76,23 @@ class Stager(Protocol):
         ...
 
 
+class LocalAiStaging(Protocol):
+    async def stage(
+        self, model: str, node: Node, plan: WeightsPlan, on_progress: Callable[[FileTransfer], None]
+    ) -> Mapping[str, FoundPath]:
+        """Send all files of the plan that are on this machine or can be downloaded to a LocalAI worker. Returns where
+        the node has them, by name."""
+        ...
+
+    async def find(self, node: Node, names: Iterable[str]) -> Mapping[str, FoundPath]:
+        """Which of the names are in the models directory of a LocalAI worker."""
+        ...
+
+    async def keep_only(self, files: Iterable[ConfigFile]) -> None:
+        """Remove downloads on this machine that are not among the files."""
+        ...
+
+
 class GrpcLoader(Protocol):
     async def load(self, config: ModelConfig, replica: Replica, *, paths: Mapping[str, str], within_s: float) -> None:
         """LocalAI's LoadModel call to a running process. Raises CorralError with the backend's message."""
@@ -89,6 +111,7 @@ class LoadServices:
     traffic: Traffic
     grpc: GrpcLoader | None
     stager: Stager | None
+    localai_stager: LocalAiStaging | None = None
     shared_models: bool
     """All nodes share one models directory: no files are transferred."""
     stop_replicas: Callable[[list[Replica]], Awaitable[None]]

@@ -9,7 +9,7 @@ from corral.bus.subjects import MODEL_FETCH
 from corral.controller.loads.context import LoadContext
 from corral.controller.loads.localai import publishing_staging
 from corral.controller.loads.node_rpc import LoadJobFailed
-from corral.core.errors import Conflict, InvalidInput, NoResponders, Unavailable
+from corral.core.errors import Conflict, CorralError, InvalidInput, Unavailable
 from corral.core.models.config import ConfigFile
 from corral.core.models.load_plan import WeightsPlan, borrowed_files, by_configured_name, plan_weights
 from corral.core.nodes.node import Node
@@ -25,6 +25,8 @@ async def stage_weights(load: LoadContext, model: StoredModel, replica: Replica,
     plan = plan_weights(model.config)
     if not plan.files and not plan.names:
         return {}
+    if not node.speaks_corral:
+        return await _stage_on_localai(load, model, node, plan)
     borrowed: Mapping[str, tuple[ConfigFile, str]] = {}
     if not services.shared_models:
         borrowed = borrowed_files(model.config, [one.config for one in await load.stores.models.read_all()])
@@ -42,6 +44,38 @@ async def stage_weights(load: LoadContext, model: StoredModel, replica: Replica,
             reply = await _send(load, model, replica, node, plan, reply)
     size = tracker.weights_bytes = _size_of(plan, reply)
     names = sorted({*(file.filename for file in plan.files), *reply.found})
+    staged_files = load.stores.staged_files
+    await load.persist(lambda: staged_files.note_staged(node.id, model.name, model.revision, size, names))
+    return by_configured_name(model.config, {name: found.path for name, found in reply.found.items()})
+
+
+async def _stage_on_localai(load: LoadContext, model: StoredModel, node: Node, plan: WeightsPlan) -> Mapping[str, str]:
+    """A LocalAI worker downloads nothing: this frontend downloads the files and sends them."""
+    services, stager = load.services, load.services.localai_stager
+    if stager is None:
+        raise LoadJobFailed(f"this frontend cannot send files to {node.name}, which runs a LocalAI worker")
+    load.tracker.show(LoadState.STAGING, node)
+    stored = await load.stores.models.read_all()
+    models = [one.config for one in stored]
+    async with publishing_staging(load.tracker, services.bus, services.clock):
+        try:
+            if services.shared_models:
+                found = await stager.find(node, plan.names)
+            else:
+                borrowed = borrowed_files(model.config, models)
+                plan = replace(plan, files=(*plan.files, *{file: None for file, _ in borrowed.values()}))
+                revisions = (*models, *(one.newest.config for one in stored))
+                listed = [file for config in revisions for file in plan_weights(config).files]
+                await stager.keep_only([*listed, *plan.files])
+                found = await stager.stage(model.name, node, plan, load.tracker.note_staged)
+        except CorralError as error:
+            raise LoadJobFailed(f"{node.name} could not get the weights of {model.name}: {error}") from error
+        load.tracker.end_transfer()
+    reply = ModelFetchReply(success=True, found=dict(found))
+    if services.shared_models:
+        _check_shared(plan, reply, node)
+    size = load.tracker.weights_bytes = _size_of(plan, reply)
+    names = [] if services.shared_models else [model.name]  # the worker keeps them in a directory of that name
     staged_files = load.stores.staged_files
     await load.persist(lambda: staged_files.note_staged(node.id, model.name, model.revision, size, names))
     return by_configured_name(model.config, {name: found.path for name, found in reply.found.items()})
@@ -68,11 +102,7 @@ async def _fetch(
         op_id=load.job.id,
         generation=replica.generation,
     )
-    try:
-        data = await load.rpc.request(node, MODEL_FETCH, encode(request))
-    except NoResponders:
-        return ModelFetchReply(success=True)  # a LocalAI worker accepts files, and downloads none
-    reply = decode(data, ModelFetchReply)
+    reply = decode(await load.rpc.request(node, MODEL_FETCH, encode(request)), ModelFetchReply)
     if not reply.success:
         raise LoadJobFailed(f"{node.name} could not get the weights of {model.name}: {reply.error}")
     return reply

@@ -22,7 +22,7 @@ from corral.controller.loads.context import LoadContext
 from corral.controller.loads.needs import find_deletions
 from corral.controller.loads.node_rpc import LoadJobFailed
 from corral.controller.loads.tracker import STARTING
-from corral.core.backends.build import BuildRef, ResolvedBackend
+from corral.core.backends.build import BuildRef, ResolvedBackend, plain_name
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.core.models.load_plan import EngineStart, backend_of, capacity_of, plan_engine, plan_weights
@@ -37,6 +37,9 @@ from corral.store.serving.models import StoredModel
 from corral.system.resolve_host import check_reach
 
 log = structlog.get_logger()
+
+LOCALAI_INSTALL_S = 900.0
+"""How long a LocalAI worker may install without a word: before 2026-05-23 it reported no progress."""
 
 
 class BackendDeleted(Unavailable):
@@ -56,27 +59,28 @@ async def start_replica(
     resolved = await _find_build(load, backend, node)
     build = resolved.build if isinstance(resolved, ResolvedBackend) else None
     engine = plan_engine(model.config, paths)
-    peers = await services.peers.find(build.digest if build is not None else None, besides=node.id)
-    start = _start_options(
-        engine,
-        files=_files_of(model),
-        generation=replica.generation,
-        lease_s=services.lease_s,
-        memory_bytes=await _read_reserved(load, replica),
-    )
-    request = InstallRequest(
-        backend=backend,
-        model_id=model.name,
-        replica_index=replica.slot,
-        op_id=load.job.id,
-        corral=_extras(build, start, engine.options, peers),
-    )
     load.digest = resolved.digest if isinstance(resolved, ObservedBackend) else resolved.build.digest
+    request = InstallRequest(backend=backend, model_id=model.name, replica_index=replica.slot, op_id=load.job.id)
+    if node.speaks_corral:
+        peers = await services.peers.find(build.digest if build is not None else None, besides=node.id)
+        start = _start_options(
+            engine,
+            files=_files_of(model),
+            generation=replica.generation,
+            lease_s=services.lease_s,
+            memory_bytes=await _read_reserved(load, replica),
+        )
+        request = msgspec.structs.replace(request, corral=_extras(build, start, engine.options, peers))
+    else:
+        load.tracker.least_window_s = LOCALAI_INSTALL_S
+        galleries = services.builds.galleries_text(backend)
+        request = msgspec.structs.replace(request, backend=plain_name(backend), backend_galleries=galleries)
     reply = decode(await load.rpc.request(node, BACKEND_INSTALL, encode(request)), InstallReply)
+    load.tracker.least_window_s = 0.0
     if not reply.success:
         await _check_not_deleted(load, backend, node)
         raise LoadJobFailed(f"{node.name} could not start {model.name}: {reply.error}")
-    process = reply.corral or StartedProcess(backend=backend)
+    process = reply.corral or StartedProcess(backend=_installed_name(resolved), digest=load.digest)
     if build is not None:
         await _record_install(load, backend, build, node)
     protocol = process.protocol or LOCALAI_GRPC
@@ -105,6 +109,10 @@ async def _read_reserved(load: LoadContext, replica: Replica) -> int | None:
     """The memory that is reserved now: it was corrected when the weights arrived."""
     rows = await load.stores.replicas.read_of_node(replica.node_id)
     return next((row.memory_bytes for row in rows if row.id == replica.id), replica.memory_bytes)
+
+
+def _installed_name(resolved: ResolvedBackend | ObservedBackend) -> str:
+    return resolved.name if isinstance(resolved, ObservedBackend) else resolved.build.name
 
 
 async def _check_not_deleted(load: LoadContext, backend: str, node: Node) -> None:

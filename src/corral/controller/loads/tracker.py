@@ -23,6 +23,8 @@ class LoadTracker:
         self.progress = LoadProgress(model=job.model, state=job.state, node=job.node_name)
         self.node_id = job.node_id
         self.weights_bytes: int | None = None
+        self.least_window_s = 0.0
+        """For a worker that reports no progress."""
         self._began_s = self._active_s = clock.monotonic_s()
         self._before = self._now = FileTransfer()
         self.changed = asyncio.Event()
@@ -92,7 +94,7 @@ class LoadTracker:
     @property
     def window_s(self) -> float:
         """How long the current step may go without activity."""
-        return stall_window_s(self.progress.state, self.weights_bytes)
+        return max(self.least_window_s, stall_window_s(self.progress.state, self.weights_bytes))
 
     @property
     def is_stalled(self) -> bool:

@@ -8,20 +8,13 @@ from typing import Protocol
 import structlog
 
 from corral.bus.client import BusMessage, Handler
-from corral.bus.messages import (
-    ListedBackend,
-    ListReply,
-    ModelsRunningReply,
-    NodeReport,
-    ReportedProcess,
-    decode,
-)
-from corral.bus.subjects import BACKEND_LIST, EVERY_REPORT, MODELS_RUNNING, REPORT, REPORT_NOW, node_subject, sender_of
+from corral.bus.messages import ListedBackend, NodeReport, ReportedProcess, decode
+from corral.bus.subjects import EVERY_REPORT, REPORT, REPORT_NOW, node_subject, sender_of
 from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.core.errors import CorralError, InvalidInput, NoResponders, Unavailable
 from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
-from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess, ProcessStatus
+from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess
 from corral.store.backends.observed import ObservedStore
 from corral.store.nodes.nodes import NodeStore
 from corral.system import Clock
@@ -34,10 +27,12 @@ ASK_SILENT_EVERY_S = 5.0
 SILENT_AFTER_S = 45.0
 """A node that has not reported for this long is asked, whatever the reason."""
 KIND = "report"
-LOCALAI = "localai"
-"""The instance of a LocalAI worker, which does not report one."""
+LOCALAI_EVERY_S = 10.0
+"""A LocalAI worker reports nothing unasked, neither a process that ended nor its own restart."""
 
 Listener = Callable[[NodeReport], Awaitable[None]]
+RequestLocalAiReport = Callable[[str], Awaitable[NodeReport | None]]
+"""Makes the report of a LocalAI worker; None for a Corral worker."""
 React = Callable[[], Awaitable[None]]
 
 
@@ -71,10 +66,11 @@ class Reports:
         nodes: NodeStore,
         refused: RefusedMessages,
         clock: Clock,
+        request_localai_report: RequestLocalAiReport | None = None,
     ) -> None:
         self.silent_nodes = Reconciler("silent_nodes", self._ask_silent, runtime, every_s=ASK_SILENT_EVERY_S)
         self._bus, self._observed, self._nodes, self._clock = bus, observed, nodes, clock
-        self._refused = refused
+        self._refused, self._request_localai_report = refused, request_localai_report
         self._listeners: list[Listener] = []
         self._reactions: list[React] = []
         self._route_reactions: list[React] = []
@@ -225,53 +221,18 @@ class Reports:
         try:
             answer = await self._bus.request(node_subject(node, REPORT_NOW), b"{}", within_s=ASK_WITHIN_S)
         except NoResponders:
-            return await self._request_localai(node)
+            report = await self._request_localai_report(node) if self._request_localai_report is not None else None
+            if report is None:
+                raise
+            return report
         return decode(answer, NodeReport)
-
-    async def _request_localai(self, node: str) -> NodeReport:
-        sequence = self._clock.now_ms()  # taken before the request: the later request wins
-        listed = decode(
-            await self._bus.request(node_subject(node, BACKEND_LIST), b"{}", within_s=ASK_WITHIN_S), ListReply
-        )
-        if listed.error:
-            raise Unavailable(f"node {node} cannot list its backends: {listed.error}")
-        running = await self._request_running(node)
-        processes = [
-            ReportedProcess(
-                process_key=f"{model.model_id}#{model.replica_index}",
-                model_id=model.model_id,
-                replica_index=model.replica_index,
-                backend="",
-                digest="",
-                protocol="localai-grpc",
-                state=ProcessStatus.READY,
-                address=model.address,
-            )
-            for model in running.models
-        ]
-        return NodeReport(
-            node=node, instance=LOCALAI, epoch=0, sequence=sequence, backends=listed.backends or [], processes=processes
-        )
-
-    async def _request_running(self, node: str) -> ModelsRunningReply:
-        """Workers from before July 2026 cannot answer. No replica is lost by that: the process table of a LocalAI
-        worker is never taken as complete (`core/replicas/repair.py`, `core/replicas/availability.py`)."""
-        try:
-            answer = await self._bus.request(node_subject(node, MODELS_RUNNING), b"{}", within_s=ASK_WITHIN_S)
-        except NoResponders:
-            return ModelsRunningReply(models=[])
-        running = decode(answer, ModelsRunningReply)
-        if running.error:
-            raise Unavailable(f"node {node} cannot list its processes: {running.error}")
-        return running
 
 
 def _is_silent(node: Node, seen: tuple[int, float] | None) -> bool:
     if node.node_type is not NodeType.BACKEND or node.status not in (NodeStatus.HEALTHY, NodeStatus.DRAINING):
         return False
-    if seen is None or seen[1] >= SILENT_AFTER_S:
-        return True
-    return node.speaks_corral and seen[0] != node.epoch
+    patience_s = SILENT_AFTER_S if node.speaks_corral else LOCALAI_EVERY_S
+    return seen is None or seen[1] >= patience_s or seen[0] != node.epoch
 
 
 def observation_of(report: NodeReport) -> Observation:

@@ -10,7 +10,7 @@ from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON,
 from corral.core.causes import brief_cause
 from corral.core.errors import CorralError, TimedOut
 from corral.core.nodes.node import NodeId
-from corral.core.replicas.replica import Replica, ReplicaState
+from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.store.serving.load_job_rows import LoadJob
 from corral.store.serving.rollouts import RolloutView
 from corral.store.stores import Stores
@@ -130,6 +130,13 @@ class ReplicaRollout:
             if not any(job in view.jobs for job in restoring.jobs):
                 return Restored("the old version, which was stopped first, was started again", was_stopped=True)
         return Restored("the old version, which was stopped first, is being started again", was_stopped=True)
+
+    async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
+        rows = await self._stores.replicas.read_of_node(node_id)
+        ended = [row.id for row in rows if row.process_key in process_keys and row.state not in COMING]
+        if ended:
+            await self._stores.replicas.drop(ended, why="its LocalAI worker ended it to change its backend")
+            self._notify()
 
 
 def _stalled(waiting: "_NodeRollout", doing: str, within_s: float) -> CorralError:

@@ -75,6 +75,10 @@ class VersionRollout(Protocol):
         the loads that were to replace its replicas. `wait`: for a while, until it serves."""
         ...
 
+    async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
+        """A LocalAI worker has ended these processes to change their backend."""
+        ...
+
 
 class SmokeTestBus(Protocol):
     async def request(self, subject: str, data: bytes, *, within_s: float) -> bytes: ...
@@ -125,6 +129,9 @@ class SmokeTest:
 
     async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
         return Restored()
+
+    async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
+        """Such processes are not replicas, and nothing is recorded about them."""
 
     async def _cancel(self, node_id: NodeId, model: str) -> None:
         """Cancel the start, or stop the process if it has started."""

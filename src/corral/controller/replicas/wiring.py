@@ -11,7 +11,16 @@ from corral.bus.messages import NodeReport
 from corral.bus.subjects import EVERY_PROGRESS, EVERY_STAGING, ROUTES_CHANGED
 from corral.controller.loads.coordinator import LoadCoordinator, LoadRunner
 from corral.controller.loads.localai import RemoteStaging
-from corral.controller.loads.ports import Builds, GrpcLoader, LoadServices, NodeBus, PeerFinder, Stager, Traffic
+from corral.controller.loads.ports import (
+    Builds,
+    GrpcLoader,
+    LoadServices,
+    LocalAiStaging,
+    NodeBus,
+    PeerFinder,
+    Stager,
+    Traffic,
+)
 from corral.controller.loop import ReconcileRuntime
 from corral.controller.replicas.bucket_gc import Bucket, BucketCollector
 from corral.controller.replicas.endpoint_refresh import EndpointRefresher
@@ -22,6 +31,7 @@ from corral.core.replicas.scaling import ScalingPace
 from corral.store.engine.retrying import RetryingDatabase
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
+from corral.system.listening import refuses_connections
 
 log = structlog.get_logger()
 
@@ -44,6 +54,7 @@ class Replication:
         traffic: Traffic,
         grpc: GrpcLoader | None,
         stager: Stager | None,
+        localai_stager: LocalAiStaging | None = None,
         bucket: Bucket | None = None,
         shared_models: bool,
         request_report: Callable[[str], Awaitable[NodeReport]],
@@ -56,7 +67,15 @@ class Replication:
     ) -> None:
         self._bus = bus
         self._notify_others = notify_others
-        self.stops = ReplicaStopper(runtime, stores.replicas, bus, on_change=self.changed)
+        self.stops = ReplicaStopper(
+            runtime,
+            stores.replicas,
+            bus,
+            nodes=stores.nodes,
+            refuses=refuses_connections,
+            clock=clock,
+            on_change=self.changed,
+        )
         services = LoadServices(
             stores=stores,
             bus=bus,
@@ -65,6 +84,7 @@ class Replication:
             traffic=traffic,
             grpc=grpc,
             stager=stager,
+            localai_stager=localai_stager,
             shared_models=shared_models,
             stop_replicas=self.stops.stop,
             notify_changed=self.changed,

@@ -23,11 +23,6 @@ class BuildRef:
     manifest: str = ""
     """JSON text that says how to start it. Empty where the artifact contains its own."""
 
-    @property
-    def mark(self) -> str:
-        """Identifies the version: its digest or, where none is known in advance, its version number and source."""
-        return self.digest or version_mark(self.version, self.uris[0] if self.uris else "")
-
     def with_overrides(self, other: "BuildRef") -> "BuildRef":
         """This build with every field that is set in `other`."""
         set_fields = {one.name: value for one in fields(other) if (value := getattr(other, one.name))}
@@ -43,16 +38,16 @@ class ResolvedBackend:
     """Why this build."""
     unconfirmed: str = ""
     """Why the source cannot be asked now, in which case the build is the last known one. Empty if it was asked."""
-    rolled_back_from: tuple[str, ...] = ()
-    """Marks of the versions that the fleet was rolled back from, to this one."""
+    pinned: bool = False
+    """Whether a pin prescribes this version."""
 
 
 BuildResolution = ResolvedBackend | Unfit
 
 
-def version_mark(version: str, uri: str) -> str:
-    """Identifies a version without a digest; empty where its source is unknown."""
-    return f"{version} at {uri}" if uri else ""
+def plain_name(reference: str) -> str:
+    """`gallery@name` and `name` are one backend."""
+    return reference.rpartition("@")[2]
 
 
 def short_digest(digest: str) -> str:

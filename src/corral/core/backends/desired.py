@@ -9,6 +9,7 @@ from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Ensure, OnDrift, Policy, policy_for
 from corral.core.backends.variants import Unfit
+from corral.core.backends.version_pins import FOLLOWS, DesiredVersion, as_pinned, desired_version
 from corral.core.nodes.node import Node, NodeId
 
 PolicyPreviews = Mapping[tuple[str, NodeId], frozenset[str] | Unfit]
@@ -43,6 +44,7 @@ class Desired:
     """All names of the build on the node that must be present or absent."""
     decides_version: bool = True
     """False where a newer desired state of the same build decides its version."""
+    version: DesiredVersion = FOLLOWS
 
     @property
     def by_policy(self) -> bool:
@@ -111,6 +113,11 @@ def find_desired(
     else:
         verb, spec, generation = intent.verb, intent.spec, intent.generation
         resolved, preview = bool(spec.build.uris or spec.galleries or spec.uri), frozenset()
+    found = state.find(backend)
+    build = spec.build.name or (found.name if found is not None else "")
+    version = desired_version(state.node, state.key_of(backend), build, state.pins)
+    if verb.ensures_presence and version.spec is not None:
+        spec, resolved = as_pinned(version.spec, spec.reference), True
     return Desired(
         verb=verb,
         spec=spec,
@@ -120,6 +127,7 @@ def find_desired(
         on_drift=on_drift,
         generation=generation,
         names=names_in(backend, spec) | _installed_names(state, backend, verb) | preview,
+        version=version,
     )
 
 

@@ -8,7 +8,7 @@ from corral.core.backends.build import short_digest
 from corral.core.backends.desired import NO_PREVIEWS, Desired, PolicyPreviews, find_all_desired
 from corral.core.backends.exhausted import DEFAULT_EXHAUSTED_RETRY, ExhaustedRetry, may_retry
 from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
-from corral.core.backends.planning import NodeBackends
+from corral.core.backends.planning import NodeBackends, has_version
 from corral.core.backends.policies import OnDrift, Policy
 from corral.core.backends.rollout import plan_replicas
 from corral.core.nodes.node import NodeId, NodeStatus
@@ -107,6 +107,9 @@ def _compare(state: NodeBackends, backend: str, desired: Desired, processes: Seq
         else:
             has, should = short_digest(found.digest), short_digest(digest)
             drifts.append(drift(DriftCause.WRONG_VERSION, f"{found.name} is at {has} instead of {should}"))
+    elif desired.decides_version and desired.version.spec is not None and not has_version(found, desired.spec):
+        detail = f"{found.name} is at {found.version} instead of {build.version}"
+        drifts.append(drift(DriftCause.WRONG_VERSION, detail))
     if found.digest:
         drifts += [
             drift(
@@ -144,15 +147,22 @@ def plan_corrections(
             if not drifts or not _may_correct(desired, drifts[0].cause, now_ms=now_ms, settle_ms=settle_ms):
                 continue
             failed = _failed(desired)
+            if failed is None and drifts[0].cause is DriftCause.WRONG_VERSION and not state.node.speaks_corral:
+                continue  # an install would change nothing: a LocalAI worker has only the version its gallery offers
             if failed is not None and _is_decided(failed, drifts[0].cause):
                 continue
-            if failed is not None and not may_retry(
-                failed,
-                state.node,
-                now_ms=now_ms,
-                retry=exhausted_retry,
-                galleries_changed_ms=galleries_changed_ms,
-                changes_version=_changes_version(failed, drifts[0].cause),
+            wiped = failed is not None and failed.verb.changes_version and drifts[0].cause is DriftCause.MISSING
+            if (
+                failed is not None
+                and not wiped
+                and not may_retry(
+                    failed,
+                    state.node,
+                    now_ms=now_ms,
+                    retry=exhausted_retry,
+                    galleries_changed_ms=galleries_changed_ms,
+                    changes_version=_changes_version(failed, drifts[0].cause),
+                )
             ):
                 continue
             corrections.append(_correct(state, backend, desired, drifts[0].cause, failed, galleries_changed_ms))
@@ -184,15 +194,24 @@ def _correct(
 
 
 def _failed(desired: Desired) -> Intent | None:
-    """The effective intent, if its retries were exhausted."""
+    """The effective intent, if its retries were exhausted and it was about this version: a pin may have changed."""
     intent = desired.intent
-    dead = intent is not None and not desired.by_policy and intent.state is IntentState.DEAD_LETTERED
-    return intent if dead else None
+    if intent is None or desired.by_policy or intent.state is not IntentState.DEAD_LETTERED:
+        return None
+    return intent if not intent.verb.ensures_presence or _is_same_build(intent.spec, desired.spec) else None
+
+
+def _is_same_build(one: BackendSpec, other: BackendSpec) -> bool:
+    return (one.build.name, one.build.digest, one.build.version) == (
+        other.build.name,
+        other.build.digest,
+        other.build.version,
+    )
 
 
 def _changes_version(failed: Intent, cause: DriftCause) -> bool:
     """Whether the retry changes the version of an installed backend; a missing one is installed instead."""
-    return failed.verb in (Verb.UPGRADE, Verb.ROLLBACK) and cause is not DriftCause.MISSING
+    return failed.verb.changes_version and cause is not DriftCause.MISSING
 
 
 def _is_decided(failed: Intent, cause: DriftCause) -> bool:
@@ -214,17 +233,16 @@ def _may_correct(desired: Desired, cause: DriftCause, *, now_ms: int, settle_ms:
 
 
 def find_stuck(states: Iterable[NodeBackends]) -> list[Intent]:
-    """Live intents that failed and whose version may no longer exist: it was looked up when they were created, and no
-    person named this exact version."""
+    """Intents that failed and whose version may no longer exist: it was looked up when they were created. An exact
+    version whose retries are exhausted is looked up as well, for the reason."""
     return [
         intent
         for state in states
         if state.node.status is NodeStatus.HEALTHY
         for intent in state.newest.values()
-        if intent.state is IntentState.PENDING
-        and intent.attempts > 0
+        if intent.state is IntentState.PENDING or (intent.state is IntentState.DEAD_LETTERED and intent.spec.is_exact)
+        if intent.attempts > 0
         and intent.verb in (Verb.INSTALL, Verb.UPGRADE)
         and intent.spec.build.digest
         and intent.spec.build.uris
-        and not intent.spec.is_exact
     ]

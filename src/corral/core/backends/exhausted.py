@@ -15,12 +15,12 @@ FREED_BYTES = 1 << 30
 class ExhaustedRetry:
     again_after_ms: int
     on_change_after_ms: int
-    """After a change that may help."""
+    """How long after the failure a change that may help can lead to a retry."""
 
 
 def exhausted_retry(every_s: float) -> ExhaustedRetry:
-    """Retries every `every_s`, and at most a minute after a change that may help."""
-    return ExhaustedRetry(again_after_ms=int(every_s * 1000), on_change_after_ms=int(min(60.0, every_s) * 1000))
+    """Retries every `every_s`, and at once after a change that may help, but not within 30 seconds of the failure."""
+    return ExhaustedRetry(again_after_ms=int(every_s * 1000), on_change_after_ms=int(min(30.0, every_s) * 1000))
 
 
 DEFAULT_EXHAUSTED_RETRY = exhausted_retry(3600.0)
@@ -35,15 +35,23 @@ def may_retry(
     galleries_changed_ms: int,
     changes_version: bool,
 ) -> bool:
-    """`changes_version`: another version is serving and each retry may interrupt it, so elapsed time alone is no reason
-    to retry."""
+    """`changes_version`: another version is serving. If the failed one had interrupted it, elapsed time alone is no
+    reason to retry."""
     ended_ms = failed.finished_at or 0
+    if failed.epoch_at_end is not None and node.epoch > failed.epoch_at_end:  # it registered again
+        return True
     if now_ms - ended_ms < retry.on_change_after_ms:
         return False
     came_back = node.presence_since > ended_ms
     if came_back or galleries_changed_ms > ended_ms or has_more_disk(failed, node) or has_lost_condition(failed, node):
         return True
-    return not changes_version and now_ms - ended_ms >= retry.again_after_ms
+    interrupts = changes_version and failed.final
+    return not interrupts and now_ms - ended_ms >= retry.again_after_ms
+
+
+def next_retry_ms(failed: Intent, retry: ExhaustedRetry) -> int | None:
+    """When elapsed time alone leads to a retry; None if only a change does."""
+    return None if failed.final else (failed.finished_at or 0) + retry.again_after_ms
 
 
 def has_lost_condition(failed: Intent, node: Node) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
-from corral.core.backends.build import BuildRef, short_digest, version_mark
+from corral.core.backends.build import BuildRef, short_digest
 from corral.core.backoff import Backoff
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend, find_backend
@@ -24,6 +24,10 @@ class Verb(StrEnum):
     UPGRADE = "upgrade"
     ROLLBACK = "rollback"
     DELETE = "delete"
+    PIN = "pin"
+    """Only of an operation: its intents upgrade or install."""
+    FOLLOW = "follow"
+    """Only of an operation, which has no intents."""
 
     @property
     def ensures_presence(self) -> bool:
@@ -31,9 +35,14 @@ class Verb(StrEnum):
         return self is not Verb.DELETE
 
     @property
+    def is_undone_by_cancel(self) -> bool:
+        """Whether a cancel also takes it back on nodes where it is already done."""
+        return self is Verb.DELETE or self.changes_version
+
+    @property
     def changes_version(self) -> bool:
         """Whether it replaces the version of a backend that may be serving."""
-        return self in (Verb.UPGRADE, Verb.ROLLBACK)
+        return self in (Verb.UPGRADE, Verb.ROLLBACK, Verb.PIN)
 
 
 class IntentState(StrEnum):
@@ -66,18 +75,13 @@ class BackendSpec:
     force: bool = False
     reason: str = ""
     """Why this build."""
-    rolled_back_from: tuple[str, ...] = ()
-    """Marks of the versions that an administrator rolled back from."""
-
-    @property
-    def mark(self) -> str:
-        """Identifies the version, as `BuildRef.mark` does."""
-        return self.build.mark or version_mark(self.build.version, self.uri)
+    pinned: bool = False
+    """Whether a pin prescribes this version."""
 
     @property
     def is_exact(self) -> bool:
         """Whether a person named this very version, so that no other will do."""
-        return bool(self.rolled_back_from) or "@sha256:" in self.uri
+        return self.pinned or "@sha256:" in self.uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,8 @@ class Intent:
     claim_token: str | None
     fence: int
     finished_at: int | None
+    epoch_at_end: int | None = None
+    """Of the node's worker at the last failure."""
     free_disk_at_end: int | None = None
     """Free bytes on the node's disk at the last failure."""
     conditions_at_end: frozenset[str] = frozenset()
@@ -105,6 +111,8 @@ class Intent:
     final: bool = False
     """It failed, and only a person may retry it."""
 
+
+DONE_BEFORE_CANCEL = "it was done before the cancel; what was desired before is desired again"
 
 # Outcomes of an attempt
 

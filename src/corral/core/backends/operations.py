@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from corral.core.backends.intents import BackendSpec, IntentState, NextStep, Verb
 from corral.core.backends.policies import PolicyChange
+from corral.core.backends.version_pins import PinChange
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Skipped, Target
 from corral.core.transfer import TransferProgress
@@ -35,6 +36,7 @@ _RUNNING: Mapping[str, str] = {
     Verb.UPGRADE: "being upgraded",
     Verb.ROLLBACK: "being rolled back",
     Verb.DELETE: "being deleted",
+    Verb.PIN: "being pinned",
 }
 
 
@@ -95,6 +97,12 @@ class Operation:
     nodes: tuple[NodeProgress, ...] = ()
 
     @property
+    def name(self) -> str:
+        """The requested reference without its gallery: `name` or `name@version`."""
+        parts = self.reference.split("@")
+        return "@".join(parts[parts.index(self.backend) :]) if self.backend in parts else parts[-1]
+
+    @property
     def percentage(self) -> float:
         """The average of the nodes that take part."""
         if self.state is OperationState.COMPLETED:
@@ -152,8 +160,8 @@ class Admission:
     node_id: str | None = None
     cause: str = "request"
     policy: PolicyChange | None = None
-    holds: tuple[BackendSpec, ...] = ()
-    """For a rollback without named nodes: what nodes get that join later, for each build."""
+    pin: PinChange | None = None
+    """None keeps the pins in force; a delete for all nodes or a selector ends those of its target."""
     idempotency_key: str | None = None
     request_hash: str = ""
 

@@ -4,15 +4,25 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from corral.core.backends.build import BuildRef, version_mark
+from corral.core.backends.build import BuildRef
 from corral.core.backends.conflicts import names_in
-from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
+from corral.core.backends.intents import BackendSpec, Intent, Verb
 from corral.core.backends.operations import NewIntent
 from corral.core.backends.policies import OnDrift, Policy, policy_for
+from corral.core.backends.version_pins import (
+    DesiredVersion,
+    VersionPin,
+    desired_version,
+    is_same_version,
+    version_label,
+)
 from corral.core.errors import InvalidInput
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import ObservedBackend, family_of, find_named
 from corral.core.nodes.targets import Skipped
+
+SHORTEST_PREFIX = 6
+"""Digits of a digest that are taken for one without `sha256:` before them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +36,8 @@ class NodeBackends:
     """The newest intent for each backend."""
     restored: Mapping[str, Intent] = field(default_factory=dict)
     """Where the newest intent was cancelled: the one before it, which is in effect again."""
+    pins: Sequence[VersionPin] = ()
+    """All pins in force."""
 
     def key_of(self, name: str) -> str:
         """The name that the backend's intents have on this node: the family it was installed for, if there is one."""
@@ -63,12 +75,13 @@ class NodeBackends:
         ]
         return max(installing, key=lambda intent: intent.generation, default=None)
 
-    def was_rolled_back_from(self, name: str, mark: str) -> bool:
-        """Whether the version was rolled back from and nobody has requested it since."""
-        intent = self.effective_intent(name)
-        if intent is None or intent.state is IntentState.CANCELLED:
-            return False
-        return mark in intent.spec.rolled_back_from
+    def desired_version(self, name: str, build: str = "") -> DesiredVersion:
+        """Which version is desired here, by default of the build that is installed or being installed."""
+        key = self.key_of(name)
+        if not build:
+            found, intent = self.find(name), self.effective_intent(name)
+            build = found.name if found is not None else intent.spec.build.name if intent is not None else ""
+        return desired_version(self.node, key, build, self.pins)
 
     @cached_property
     def _by_name(self) -> Mapping[str, ObservedBackend]:
@@ -90,20 +103,18 @@ def pick_upgrades(states: Iterable[NodeBackends], backend: str) -> list[NodeBack
     return [state for state in states if state.find(backend) is not None or state.first_install(backend) is not None]
 
 
-def skip_rolled_back(
-    intents: Sequence[NewIntent], states: Iterable[NodeBackends]
-) -> tuple[list[NewIntent], list[Skipped]]:
-    """Skips nodes that were rolled back from the very version they would get."""
-    by_id = {state.node.id: state for state in states}
-    kept, skipped = [], []
-    for intent in intents:
-        if by_id[intent.node_id].was_rolled_back_from(intent.backend, intent.spec.mark):
-            again = f"corral backends upgrade {intent.backend} --node {intent.node_name}"
-            reason = f"the node was rolled back from this version; `{again}` upgrades it anyway"
-            skipped.append(Skipped(node_id=intent.node_id, node_name=intent.node_name, reason=reason))
-        else:
-            kept.append(intent)
-    return kept, skipped
+def skip_pinned(states: Iterable[NodeBackends], backend: str) -> tuple[list[NodeBackends], list[Skipped]]:
+    """Skips nodes on which the version is pinned."""
+    free, pinned = [], []
+    for state in states:
+        desired = state.desired_version(backend)
+        if desired.pin is None:
+            free.append(state)
+            continue
+        command = f"corral backends follow {desired.pin.backend}"
+        reason = f"{desired.reason}; `{command}` lets it follow the galleries again"
+        pinned.append(Skipped(node_id=state.node.id, node_name=state.node.name, reason=reason))
+    return free, pinned
 
 
 def skip_frozen_nodes(
@@ -145,9 +156,10 @@ def plan_deletes(states: Iterable[NodeBackends], backend: str) -> list[NewIntent
 
 
 def plan_rollbacks(
-    states: Iterable[NodeBackends], backend: str, *, to: str | None, specs: Mapping[str, BackendSpec]
+    states: Iterable[NodeBackends], backend: str, *, to: Container[str] | None, specs: Mapping[str, BackendSpec]
 ) -> tuple[list[NewIntent], list[Skipped]]:
-    """`specs`, by digest: versions that were installed successfully, and how to install them again."""
+    """`to`: digests of the version, or None for the previous one. `specs`, by digest: versions that were installed
+    successfully, and how to install them again."""
     intents, skipped = [], []
     for state in states:
         found = state.find(backend)
@@ -159,7 +171,9 @@ def plan_rollbacks(
         if not node.speaks_corral:
             reason = "a LocalAI worker does not keep earlier versions"
         elif earlier is None:
-            reason = f"{to} is not on this node" if to else f"the node has no earlier version of {found.name}"
+            reason = f"the node has no earlier version of {found.name}"
+            if to is not None:
+                reason = f"this version of {found.name} is not on the node's disk; `corral backends pin` installs it"
         else:
             key = state.key_of(backend)
             before = specs.get(earlier) or BackendSpec(reference=key)
@@ -168,8 +182,8 @@ def plan_rollbacks(
                 reference=key,
                 build=replace(before.build, name=found.name, digest=earlier),
                 force=False,
-                reason="an administrator rolled back to it",
-                rolled_back_from=_rolled_back_from(state.effective_intent(key), found, earlier),
+                reason=before.reason or "an administrator rolled back to it",
+                pinned=True,
             )
             intents.append(NewIntent(node_id=node.id, node_name=node.name, backend=key, spec=spec))
             continue
@@ -177,40 +191,64 @@ def plan_rollbacks(
     return intents, skipped
 
 
-def plan_held(states: Iterable[NodeBackends], backend: str, holds: Sequence[BackendSpec]) -> list[NewIntent]:
-    """For nodes whose first install, of a version that is being rolled back from, has not finished."""
-    intents = []
+def plan_pinned(
+    states: Iterable[NodeBackends], backend: str, specs: Iterable[BackendSpec]
+) -> tuple[list[NewIntent], list[Skipped]]:
+    """For nodes that have another version than the one pinned for their build, or whose first install is unfinished."""
+    by_build = {spec.build.name: spec for spec in specs}
+    intents, skipped = [], []
     for state in states:
-        waiting = state.first_install(backend)
-        if waiting is None:
+        found, waiting, node = state.find(backend), state.first_install(backend), state.node
+        key = state.key_of(backend)
+        newest = state.newest.get(key)
+        build = found.name if found is not None else waiting.spec.build.name if waiting is not None else ""
+        spec = by_build.get(build)
+        if spec is None or (found is not None and not _is_changing(newest, found) and has_version(found, spec)):
             continue
-        hold = next((one for one in holds if _replaces(one, waiting.spec)), None)
-        if hold is not None:
-            key = state.key_of(backend)
-            intent = NewIntent(
-                node_id=state.node.id, node_name=state.node.name, backend=key, spec=hold, verb=Verb.INSTALL
-            )
-            intents.append(intent)
-    return intents
+        if not node.speaks_corral:
+            reason = "a LocalAI worker installs only the version that its gallery offers"
+            skipped.append(Skipped(node_id=node.id, node_name=node.name, reason=reason))
+            continue
+        verb = Verb.INSTALL if found is None else Verb.UPGRADE
+        intents.append(NewIntent(node_id=node.id, node_name=node.name, backend=key, spec=spec, verb=verb))
+    return intents, skipped
 
 
-def _replaces(hold: BackendSpec, spec: BackendSpec) -> bool:
-    """Whether the hold was rolled back from the very version of the spec."""
-    return hold.build.name == spec.build.name and spec.mark in hold.rolled_back_from
+def has_version(found: ObservedBackend, spec: BackendSpec) -> bool:
+    """By digest or, where none is known in advance, by version number."""
+    if spec.build.digest:
+        return found.digest == spec.build.digest
+    return not found.version or not spec.build.version or is_same_version(found.version, spec.build.version)
 
 
-def find_holds(intents: Iterable[NewIntent]) -> list[BackendSpec]:
-    """For each build the version that most nodes are rolled back to, and all versions that any is rolled back from."""
+def find_common_specs(intents: Iterable[NewIntent]) -> list[BackendSpec]:
+    """For each build the version that most nodes are rolled back to."""
     by_build: dict[str, list[BackendSpec]] = {}
     for intent in intents:
         by_build.setdefault(intent.spec.build.name, []).append(intent.spec)
-    holds = []
+    found = []
     for _, specs in sorted(by_build.items()):
         digests = [spec.build.digest for spec in specs]
-        kept = max(specs, key=lambda spec: (digests.count(spec.build.digest), spec.build.digest))
-        marks = {mark for spec in specs for mark in spec.rolled_back_from} - {kept.build.digest}
-        holds.append(replace(kept, rolled_back_from=tuple(sorted(marks))))
-    return holds
+        found.append(max(specs, key=lambda spec: (digests.count(spec.build.digest), spec.build.digest)))
+    return found
+
+
+def describe_rolled_back(states: Iterable[NodeBackends], backend: str, intents: Sequence[NewIntent]) -> str:
+    """`rolled back from 1.3`: the versions that the nodes leave."""
+    by_id = {intent.node_id: intent for intent in intents}
+    left = set()
+    for state in states:
+        found, intent = state.find(backend), by_id.get(state.node.id)
+        if found is None or intent is None:
+            continue
+        newest = state.newest.get(state.key_of(backend))
+        if newest is not None and _is_changing(newest, found):
+            left.add(version_label(newest.spec))
+        elif not has_version(found, intent.spec):
+            left.add(
+                version_label(BackendSpec(reference="", build=BuildRef(version=found.version, digest=found.digest)))
+            )
+    return f"rolled back from {', '.join(sorted(left))}" if left else "rolled back"
 
 
 def as_known(reference: str, states: Sequence[NodeBackends], policies: Sequence[Policy] = ()) -> str:
@@ -228,11 +266,18 @@ def as_known(reference: str, states: Sequence[NodeBackends], policies: Sequence[
 
 def complete_digest(given: str, states: Iterable[NodeBackends], backend: str) -> str:
     """The complete digest that begins like this on one of the nodes. One that no node has is returned unchanged."""
-    start = given.strip().lower().removeprefix("sha256:")
     there = {digest for state in states if (found := state.find(backend)) for digest in found.versions}
-    if given in there or not start:
+    return match_digest(given, there, backend)
+
+
+def match_digest(given: str, known: Iterable[str], backend: str) -> str:
+    """The known digest that begins like this; the given text where none does. Fewer than six digits without
+    `sha256:` are no digest: `9` is a version, whatever the digests begin with."""
+    text, known = given.strip().lower(), set(known)
+    start = text.removeprefix("sha256:")
+    if given in known or not start or (start == text and len(start) < SHORTEST_PREFIX):
         return given
-    matching = sorted(digest for digest in there if digest.removeprefix("sha256:").startswith(start))
+    matching = sorted(digest for digest in known if digest.removeprefix("sha256:").startswith(start))
     if len(matching) > 1:
         raise InvalidInput(
             f"{given!r} matches several versions of {backend}: {', '.join(matching)}. Give more digits of the digest."
@@ -240,10 +285,10 @@ def complete_digest(given: str, states: Iterable[NodeBackends], backend: str) ->
     return matching[0] if matching else given
 
 
-def _earlier(found: ObservedBackend, to: str | None, good: Container[str]) -> str | None:
+def _earlier(found: ObservedBackend, to: Container[str] | None, good: Container[str]) -> str | None:
     """Prefers a version that was installed successfully to one that is only on the disk."""
     if to is not None:
-        return to if to in found.versions else None
+        return next((digest for digest in found.versions if digest in to), None)
     if found.digest not in found.versions:
         return None
     later = found.versions[found.versions.index(found.digest) + 1 :]
@@ -259,17 +304,6 @@ def _is_changing(newest: Intent | None, found: ObservedBackend) -> bool:
         and bool(newest.spec.build.digest and found.digest)
         and newest.spec.build.digest != found.digest
     )
-
-
-def _rolled_back_from(before: Intent | None, found: ObservedBackend, earlier: str) -> tuple[str, ...]:
-    """Marks of all versions to avoid: a second rollback avoids both versions."""
-    marks = {found.digest}
-    if before is not None:
-        marks |= {*before.spec.rolled_back_from, *([before.spec.build.digest] if _is_changing(before, found) else ())}
-    if found.digest != earlier:
-        # Where no digest is known in advance, galleries offer the version under its number and source.
-        marks |= {version_mark(found.version, found.uri), *([before.spec.mark] if before is not None else ())}
-    return tuple(sorted(marks - {earlier, ""}))
 
 
 def newest_by_node(intents: Iterable[Intent]) -> dict[NodeId, dict[str, Intent]]:

@@ -9,7 +9,7 @@ from corral.core.nodes.targets import Target
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedInstall:
     reference: str = ""
-    """A gallery entry: `name` or `gallery@name`."""
+    """A gallery entry: `name` or `gallery@name`, each also with `@version`."""
     uri: str = ""
     """A source outside the galleries; `name` is then the backend's name."""
     name: str = ""
@@ -20,6 +20,8 @@ class RequestedInstall:
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
     on_drift: OnDrift | None = None
+    version: str = ""
+    """A version, or the beginning of a digest, to pin. Empty: as pinned before, or the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +29,8 @@ class RequestedUpgrade:
     reference: str
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
-    skip_rolled_back: bool = False
-    """Skip nodes that were rolled back from the very version they would get."""
+    unpin: bool = False
+    """Upgrade pinned nodes too, and let them follow the galleries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,28 @@ class RequestedDelete:
 class RequestedRollback:
     reference: str
     to: str | None = None
-    """A digest. None means the previous version."""
+    """A version, or the beginning of a digest. None means the previous version."""
     target: Target = field(default_factory=Target)
     scoped_to: str | None = None
+    reason: str = ""
+    """Why, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedPin:
+    reference: str
+    version: str
+    """A version, or the beginning of a digest."""
+    target: Target = field(default_factory=Target)
+    scoped_to: str | None = None
+    reason: str = ""
+    """Why, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedFollow:
+    reference: str
+    target: Target = field(default_factory=Target)
+    scoped_to: str | None = None
+    reason: str = ""
+    """Why, for people."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from corral.core.backends.build import BuildRef
+from corral.core.backends.build import BuildRef, short_digest
 from corral.core.backends.planning import NodeBackends
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend
@@ -28,8 +28,8 @@ class OutdatedNode:
     available_digest: str
     cause: str
     """`wrong_version` or `wrong_variant`."""
-    rolled_back: bool = False
-    """Whether the node was rolled back from the available version: an upgrade of everything skips it."""
+    pinned: str = ""
+    """To which version the node is pinned, since when, by whom and why; upgrades skip it. Empty where it is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ Offers = Mapping[tuple[str, NodeId], BuildRef | Unknown]
 def find_upgrades(states: Iterable[NodeBackends], offers: Offers) -> dict[str, Upgrade]:
     outdated: dict[str, list[OutdatedNode]] = {}
     for state, backend, offered in _pairs(states, offers):
-        one = _compare(state, backend, offered)
+        one = compare_offer(state, backend, offered)
         if isinstance(one, OutdatedNode):
             outdated.setdefault(backend, []).append(one)
     return {backend: Upgrade(backend=backend, nodes=tuple(nodes)) for backend, nodes in sorted(outdated.items())}
@@ -62,7 +62,7 @@ def find_unchecked(states: Iterable[NodeBackends], offers: Offers) -> dict[str, 
     """By backend: nodes for which it is unknown whether a newer version exists, and why."""
     found: dict[str, list[Unchecked]] = {}
     for state, backend, offered in _pairs(states, offers):
-        one = _compare(state, backend, offered)
+        one = compare_offer(state, backend, offered)
         if isinstance(one, Unknown):
             unchecked = Unchecked(node_id=state.node.id, node_name=state.node.name, reason=one.reason)
             found.setdefault(backend, []).append(unchecked)
@@ -76,7 +76,7 @@ def _pairs(states: Iterable[NodeBackends], offers: Offers) -> Iterator[tuple[Nod
             yield by_id[node_id], backend, offered
 
 
-def _compare(state: NodeBackends, backend: str, offered: BuildRef | Unknown) -> OutdatedNode | Unknown | None:
+def compare_offer(state: NodeBackends, backend: str, offered: BuildRef | Unknown) -> OutdatedNode | Unknown | None:
     """None if the node has the offered build."""
     found = state.find(backend)
     if found is None or isinstance(offered, Unknown):
@@ -95,7 +95,7 @@ def _compare(state: NodeBackends, backend: str, offered: BuildRef | Unknown) -> 
         available_version=offered.version,
         available_digest=offered.digest,
         cause="wrong_variant" if other_build else "wrong_version",
-        rolled_back=state.was_rolled_back_from(backend, offered.mark),
+        pinned=desired.reason if (desired := state.desired_version(backend)).pin is not None else "",
     )
 
 
@@ -120,6 +120,16 @@ def _differs(found: ObservedBackend, offered: BuildRef, *, reports_version: bool
 def _names_version(uri: str) -> bool:
     """Whether the source is immutable: a PyPI package never changes once it is published."""
     return uri.startswith("pypi://") and "==" in uri
+
+
+def describe_pinned(nodes: Iterable[OutdatedNode]) -> str:
+    """`pinned to 1.2 since ... by admin; 1.3 available`, once for nodes that share it."""
+    texts = {
+        f"{node.pinned}; {node.available_version or short_digest(node.available_digest)} available"
+        for node in nodes
+        if node.pinned
+    }
+    return "; ".join(sorted(texts))
 
 
 def installed_names(states: Iterable[NodeBackends]) -> dict[str, list[NodeBackends]]:

@@ -1,10 +1,12 @@
 """Which concrete gallery entry a backend's name means on a node of a given capability. The rules are LocalAI's, so that
-a gallery means the same to both. Corral adds the reason, and an alternative where no entry fits."""
+a gallery means the same to both. Corral adds the reason, an alternative where no entry fits, and the choice between
+galleries that have the same name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from corral.core.backends.acceleration import has_accelerator, is_accelerated
 from corral.core.errors import CorralError
 
 ANY_CAPABILITY = "disable"
@@ -31,6 +33,13 @@ class Chosen:
 
     name: str
     reason: str
+    gallery: str = ""
+    """The gallery of the entry, where several were asked."""
+
+    @property
+    def id(self) -> str:
+        """`gallery@name`."""
+        return f"{self.gallery}@{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,16 @@ class Unresolved:
 
 
 Resolution = Chosen | Unfit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GalleryAnswer:
+    """What a name means in one gallery."""
+
+    gallery: str
+    resolution: Resolution
+    accelerated: bool
+    """Whether the build uses an accelerator."""
 
 
 def is_meta(entry: Variant) -> bool:
@@ -105,9 +124,9 @@ def is_compatible(name: str, uri: str, capability: str) -> bool:
 def resolve_variant(
     by_name: Mapping[str, Variant], name: str, capability: str, *, substitute: bool = False
 ) -> Resolution:
-    """The concrete entry for `name`, which may be written `gallery@name`. With `substitute`, a concrete entry that
-    does not fit is replaced by its family's entry for this node instead of being rejected."""
-    entry = by_name.get(name.partition("@")[2].lower() or name.lower()) or by_name.get(name.lower())
+    """The concrete entry of one gallery for `name`. With `substitute`, a concrete entry that does not fit is replaced
+    by its family's entry for this node instead of being rejected."""
+    entry = by_name.get(name.lower())
     if entry is None:
         return Unfit(f"No gallery has a backend named {name}")
     if is_meta(entry):
@@ -125,6 +144,10 @@ def _from_map(by_name: Mapping[str, Variant], meta: Variant, capability: str) ->
     target = by_name.get(meta.capabilities[key].lower())
     if target is None:
         return Unfit(f"{meta.name} maps {key} to {meta.capabilities[key]}, but no gallery has that entry")
+    if not is_compatible(target.name, target.uri, capability):
+        # LocalAI removes what does not fit the machine before it looks a name up, so the map leads to nothing.
+        required = _own_capability(target) or "other hardware"
+        return Unfit(f"{meta.name} has no build for {capability}: {target.name}, its build for {key}, needs {required}")
     if key == capability:
         return Chosen(target.name, f"{target.name} is the build for {capability}")
     return Chosen(target.name, f"{meta.name} has no build for {capability}; {target.name} is its build for {key}")
@@ -133,14 +156,44 @@ def _from_map(by_name: Mapping[str, Variant], meta: Variant, capability: str) ->
 def _misfit(by_name: Mapping[str, Variant], entry: Variant, capability: str, *, substitute: bool) -> Resolution:
     required = _own_capability(entry) or "other hardware"
     instead = _from_map(by_name, entry, capability) if entry.capabilities else Unfit("")
-    fits = isinstance(instead, Chosen) and is_compatible(instead.name, by_name[instead.name.lower()].uri, capability)
-    if not fits or not isinstance(instead, Chosen):
+    if not isinstance(instead, Chosen):
         return Unfit(f"{entry.name} requires {required}, but this is a {capability} node, and no other build fits")
     if substitute:
         reason = f"{instead.name} replaces {entry.name}, which requires {required}: this is a {capability} node"
         return Chosen(instead.name, reason)
     reason = f"{entry.name} requires {required}, but this is a {capability} node. {instead.name} fits"
     return Unfit(reason, instead.name)
+
+
+def resolve_in_galleries(
+    galleries: Mapping[str, Mapping[str, Variant]], name: str, capability: str, *, substitute: bool = False
+) -> Resolution:
+    """The entry for a name that several galleries have, in their order of preference."""
+    answers = []
+    for gallery, by_name in galleries.items():
+        found = resolve_variant(by_name, name, capability, substitute=substitute)
+        entry = by_name[found.name.lower()] if isinstance(found, Chosen) else None
+        accelerated = entry is not None and bool(is_accelerated(entry.name, entry.uri, entry.capabilities))
+        answers.append(GalleryAnswer(gallery=gallery, resolution=found, accelerated=accelerated))
+    return pick_answer(answers, name, capability)
+
+
+def pick_answer(answers: Sequence[GalleryAnswer], name: str, capability: str) -> Resolution:
+    """The first build. On a node with an accelerator, a build that uses it comes before all that do not, whichever
+    gallery has it. `answers` are in the order of the galleries; there is at least one if a gallery has the name."""
+    if not answers:
+        return Unfit(f"No gallery has a backend named {name}")
+    fitting = [answer for answer in answers if isinstance(answer.resolution, Chosen)]
+    if not fitting:
+        return answers[0].resolution
+    fast = [answer for answer in fitting if answer.accelerated] if has_accelerator(capability) else []
+    best = (fast or fitting)[0]
+    assert isinstance(best.resolution, Chosen)
+    reason = best.resolution.reason
+    if best is not answers[0]:
+        lacks = "accelerated build" if fast and isinstance(answers[0].resolution, Chosen) else "build"
+        reason = f"{reason}, from gallery {best.gallery}; gallery {answers[0].gallery} has no {lacks} for {capability}"
+    return Chosen(best.resolution.name, reason, best.gallery)
 
 
 def _own_capability(entry: Variant) -> str | None:
@@ -153,11 +206,10 @@ def _own_capability(entry: Variant) -> str | None:
 
 
 def resolve_for_nodes(
-    by_name: Mapping[str, Variant], name: str, capabilities: Mapping[str, str], *, substitute: bool = False
+    galleries: Mapping[str, Mapping[str, Variant]], name: str, capabilities: Mapping[str, str]
 ) -> dict[str, Resolution]:
     """One resolution per node id, so that a node without a fitting variant is known before anything is sent to it."""
     by_capability = {
-        capability: resolve_variant(by_name, name, capability, substitute=substitute)
-        for capability in set(capabilities.values())
+        capability: resolve_in_galleries(galleries, name, capability) for capability in set(capabilities.values())
     }
     return {node: by_capability[capability] for node, capability in capabilities.items()}

@@ -4,8 +4,17 @@ work unchanged."""
 from dataclasses import dataclass
 
 from corral.core.nodes.hardware import GpuVendor, vram_label
+from corral.core.nodes.node import Node
 
-__all__ = ["DEFAULT_TOKEN", "Capability", "CapabilityFacts", "pick_capability", "reported_capability", "vram_label"]
+__all__ = [
+    "DEFAULT_TOKEN",
+    "Capability",
+    "CapabilityFacts",
+    "capability_of",
+    "pick_capability",
+    "reported_capability",
+    "vram_label",
+]
 
 DEFAULT_TOKEN = "default"
 SMALL_VRAM_BYTES = 4 << 30
@@ -62,6 +71,11 @@ def reported_capability(token: str | None, *, gpu_vendor: str | None, vram_total
     if gpu_vendor and gpu_vendor != "unknown" and (vram_total_bytes or 0) > SMALL_VRAM_BYTES:
         return gpu_vendor
     return DEFAULT_TOKEN
+
+
+def capability_of(node: Node) -> str:
+    """The token by which builds are chosen for the node."""
+    return reported_capability(node.capability, gpu_vendor=node.gpu_vendor, vram_total_bytes=node.total_vram)
 
 
 def _with_cuda(family: str, facts: CapabilityFacts, *, reason: str) -> Capability:

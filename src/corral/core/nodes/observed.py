@@ -70,9 +70,15 @@ class ProcessTable:
 
     epoch: int
     processes: tuple[ObservedProcess, ...]
+    seen_at: int | None = None
+    """When it was last confirmed: to about fifteen seconds, or exactly for a LocalAI worker."""
 
     def find(self, process_key: str) -> ObservedProcess | None:
         return next((process for process in self.processes if process.process_key == process_key), None)
+
+
+LOCALAI_INSTANCE = "localai"
+"""The instance of a LocalAI worker, which does not report one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +94,11 @@ class Observation:
     def order(self) -> tuple[int, int]:
         """A later observation replaces an earlier one completely."""
         return self.epoch, self.sequence
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether the worker reports nothing unasked, so that the time of the report matters."""
+        return self.instance == LOCALAI_INSTANCE
 
 
 def find_backend(backends: Iterable[ObservedBackend], *names: str) -> ObservedBackend | None:

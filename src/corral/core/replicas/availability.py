@@ -40,7 +40,7 @@ def judge_availability(
     """For a replica that has been ready."""
     if node is None:
         return AvailabilityVerdict(Availability.OFFLINE, "its node was removed")
-    if just_left(node, now_ms=now_ms):
+    if just_left(node, now_ms=now_ms) and node.speaks_corral:
         return AvailabilityVerdict(Availability.RETURNING, f"{node.name} has just left and may return soon")
     if node.status is NodeStatus.HEALTHY or (node.status is NodeStatus.DRAINING and not node.worker_draining):
         return _by_table(replica, node, table, now_ms)
@@ -50,15 +50,16 @@ def judge_availability(
 
 
 def _by_table(replica: Replica, node: Node, table: ProcessTable | None, now_ms: int) -> AvailabilityVerdict:
-    if not node.speaks_corral:
-        return _SERVES  # a LocalAI worker reports neither epochs nor process changes
+    if replica.epoch != node.epoch and not node.speaks_corral:
+        return AvailabilityVerdict(Availability.LOST, ended_with_worker(node))
     if table is None or table.epoch != node.epoch:
         if replica.epoch == node.epoch:
             return _SERVES
         return AvailabilityVerdict(Availability.RETURNING, f"{node.name} has not reported its processes yet")
     process = table.find(replica.process_key)
-    fresh = now_ms - (replica.ready_at or 0) < SETTLED_AFTER_MS
-    if fresh and (process is None or process.state == ProcessStatus.STARTING):
+    if not is_settled(replica.ready_at or 0, node, table, now_ms=now_ms) and (
+        process is None or process.state == ProcessStatus.STARTING
+    ):
         return _SERVES
     if process is None or process.state not in RUNNING_STATUSES:
         return AvailabilityVerdict(Availability.LOST, f"{node.name} no longer runs it")
@@ -67,6 +68,18 @@ def _by_table(replica: Replica, node: Node, table: ProcessTable | None, now_ms: 
     if is_another(replica, process):
         return AvailabilityVerdict(Availability.RETURNING, f"its process on {node.name} was restarted")
     return _SERVES
+
+
+def ended_with_worker(node: Node) -> str:
+    """Of a LocalAI worker. Corral's workers adopt the processes of their predecessors."""
+    return f"the LocalAI worker of {node.name} was restarted, which ended its processes"
+
+
+def is_settled(since_ms: int, node: Node, table: ProcessTable, *, now_ms: int) -> bool:
+    """Whether the table counts for a process that has run since then. A Corral worker reports every change at once; a
+    LocalAI worker is asked now and then, so its table may be older than the process."""
+    confirmed_ms = now_ms if node.speaks_corral else table.seen_at or 0
+    return confirmed_ms - since_ms >= SETTLED_AFTER_MS
 
 
 def is_another(replica: Replica, process: ObservedProcess) -> bool:

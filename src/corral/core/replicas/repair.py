@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from corral.core.nodes.node import LEAVE_GRACE_MS, Node, NodeStatus, just_left
 from corral.core.nodes.observed import RUNNING_STATUSES, ProcessTable
-from corral.core.replicas.availability import SETTLED_AFTER_MS
+from corral.core.replicas.availability import ended_with_worker, is_settled
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 
 MISSES = 2
@@ -51,10 +51,12 @@ def plan_repair(
         node = nodes.get(replica.node_id)
         if node is None:
             lost.append(Lost(replica, "its node was removed"))
-        elif node.status is NodeStatus.OFFLINE and not just_left(node, now_ms=now_ms):
+        elif node.status is NodeStatus.OFFLINE and not (node.speaks_corral and just_left(node, now_ms=now_ms)):
             lost.append(Lost(replica, f"its node {node.name} is offline: {node.presence_reason or 'worker stopped'}"))
         elif node.status is NodeStatus.PENDING and now_ms - node.presence_since >= LEAVE_GRACE_MS:
             lost.append(Lost(replica, f"its node {node.name} is waiting for approval"))
+        elif _ended_with_worker(replica, node):
+            lost.append(Lost(replica, ended_with_worker(node)))
         elif _is_missing(replica, node, tables.get(replica.node_id), now_ms):
             if replica.missed + 1 >= MISSES:
                 lost.append(Lost(replica, f"{node.name} no longer runs it"))
@@ -64,11 +66,15 @@ def plan_repair(
     return Repair(lost=tuple(lost), missed=tuple(missed), orphans=tuple(_orphans(nodes, tables, owned)))
 
 
+def _ended_with_worker(replica: Replica, node: Node) -> bool:
+    return not node.speaks_corral and replica.state not in COMING and replica.epoch != node.epoch
+
+
 def _is_missing(replica: Replica, node: Node, table: ProcessTable | None, now_ms: int) -> bool:
     if table is None or table.epoch != node.epoch or replica.state in COMING:
         return False
     since = replica.ready_at if replica.state is ReplicaState.READY else replica.changed_at
-    if now_ms - (since or replica.created_at) < SETTLED_AFTER_MS:
+    if not is_settled(since or replica.created_at, node, table, now_ms=now_ms):
         return False
     alive = {process.process_key for process in table.processes if process.state in RUNNING_STATUSES}
     return replica.process_key not in alive

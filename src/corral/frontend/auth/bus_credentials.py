@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -19,6 +20,7 @@ from corral.bus.subjects import FRONTEND_INBOX, frontend_inbox
 from corral.core.errors import CorralError, InvalidSetting, Unavailable
 from corral.core.nodes.node import Node
 from corral.settings.roles import FrontendSettings
+from corral.settings.values import is_loopback_host
 from corral.system import Clock, Ids
 
 log = structlog.get_logger()
@@ -56,6 +58,17 @@ def read_bus_keys(settings: FrontendSettings) -> BusKeys | None:
         read_key("operator", operator.get_secret_value(), setting="bus_operator_seed") if operator else None,
         read_key("account", system.get_secret_value(), setting="bus_system_seed") if system else None,
     )
+
+
+def announced_bus(settings: FrontendSettings, reached: str | None) -> str:
+    """The address of the bus for a worker: by the host at which it reached us, unless a setting has it."""
+    if settings.bus_for_workers is not None:
+        return settings.bus_for_workers
+    first = urlsplit(settings.bus.split(",")[0])
+    if reached and is_loopback_host(first.hostname or "") and not is_loopback_host(reached):
+        host = f"[{reached}]" if ":" in reached else reached
+        return f"{first.scheme}://{host}:{first.port or 4222}"
+    return f"{first.scheme}://{first.netloc.rpartition('@')[2]}"
 
 
 class RevocationSource(Protocol):

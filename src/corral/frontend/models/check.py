@@ -62,13 +62,15 @@ class ConfigChecks:
         )
 
     async def _check_options(self, config: ModelConfig, before: ModelConfig, backend: str) -> None:
-        """Only for engines whose gallery entry lists their options."""
+        """Only for engines whose gallery entries list their options. A node may have any build of the family."""
+        catalogue = await self._galleries.backends()
         try:
-            entry = (await self._galleries.backends()).find(backend)
+            builds = catalogue.builds_of(catalogue.find(backend))
         except NotInstalled:
             return
-        manifest = entry.corral.manifest if entry.corral is not None else None
-        mistyped = find_mistyped_options(config, before, manifest.options) if manifest is not None else {}
+        manifests = [build.corral.manifest for build in builds if build.corral is not None]
+        known = {name for one in manifests if one is not None for name in one.options}
+        mistyped = find_mistyped_options(config, before, known) if any(manifests) else {}
         if mistyped:
             listed = ", ".join(f"{name[:80]} (did you mean {near}?)" for name, near in mistyped.items())
             raise InvalidInput(

@@ -64,15 +64,17 @@ class RecordedBucket:
         )
 
 
-class _UploadProgress:
+class UploadProgress:
     """Progress of several files that are sent at the same time."""
 
-    def __init__(self, files: Sequence[LocalFile], hops: int, on_progress: Callable[[FileTransfer], None]) -> None:
+    def __init__(
+        self, files: Sequence[LocalFile], on_progress: Callable[[FileTransfer], None], *, hop: int = 1, hops: int = 1
+    ) -> None:
         self._names = {file.key: file.path.name for file in files}
         self._there = {file.key: 0 for file in files}
         self._ended: set[str] = set()
         self._total_bytes = sum(file.size for file in files)
-        self._hops, self._on_progress = hops, on_progress
+        self._hop, self._hops, self._on_progress = hop, hops, on_progress
         self._report()
 
     def add(self, file: LocalFile, count: int) -> None:
@@ -94,6 +96,7 @@ class _UploadProgress:
                 files=len(self._there),
                 bytes_done=sum(self._there.values()),
                 bytes_total=self._total_bytes,
+                hop=self._hop,
                 hops=self._hops,
             )
         )
@@ -118,7 +121,7 @@ class FrontendStager:
         if not found:
             return None
         send, hops = await self._sender(model, node)
-        uploaded = _UploadProgress(found, hops, on_progress)
+        uploaded = UploadProgress(found, on_progress, hops=hops)
         limit = asyncio.Semaphore(FILES_AT_ONCE)
 
         async def bring(file: LocalFile) -> ConfigFile | None:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -33,7 +32,7 @@ from corral.core.nodes.registration import Refuse
 from corral.core.sizes import parse_budget_bytes
 from corral.frontend.api.replicas.view import ReplicaObject, view_replicas
 from corral.frontend.auth.brute_force import BruteForceGuard
-from corral.frontend.auth.bus_credentials import BusAuthority, enforce_quietly
+from corral.frontend.auth.bus_credentials import BusAuthority, announced_bus, enforce_quietly
 from corral.frontend.auth.join_tokens import JoinTokens
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.http.json_response import MsgspecJson, SparseJson
@@ -43,7 +42,6 @@ from corral.frontend.nodes.process_leases import LeaseGrants
 from corral.frontend.nodes.store_clock import StoreClock
 from corral.frontend.snapshots import Snapshot
 from corral.settings.roles import FrontendSettings
-from corral.settings.values import is_loopback_host
 from corral.store.access.api_keys import hash_secret
 from corral.store.nodes.frontends import FRONTEND_LIVE_WITHIN_S
 from corral.store.nodes.registration import Claimed, Heartbeat, may_act_for
@@ -204,7 +202,7 @@ class NodeRoutes:
         if body.corral is not None:
             welcome = RegisterReplyExtras(
                 epoch=node.epoch,
-                bus_url=self._bus_url(request) if node.approved else None,
+                bus_url=announced_bus(self._settings, request.url.hostname) if node.approved else None,
                 bus_anonymous=self._authority.anonymous,
                 credential_ttl_s=self._authority.ttl_s if credential else None,
                 heartbeat_interval_s=self._settings.heartbeat_interval_s,
@@ -224,17 +222,6 @@ class NodeRoutes:
             nats_user_seed=credential.seed if credential else None,
             corral=welcome,
         )
-
-    def _bus_url(self, request: Request) -> str:
-        """The address of the bus for a worker: by the host at which it reached us, unless a setting has it."""
-        if self._settings.bus_for_workers is not None:
-            return self._settings.bus_for_workers
-        first = urlsplit(self._settings.bus.split(",")[0])
-        reached = request.url.hostname
-        if reached and is_loopback_host(first.hostname or "") and not is_loopback_host(reached):
-            host = f"[{reached}]" if ":" in reached else reached
-            return f"{first.scheme}://{host}:{first.port or 4222}"
-        return f"{first.scheme}://{first.netloc.rpartition('@')[2]}"
 
     async def heartbeat(self, node_id: str, request: Request) -> Response:
         """Records a heartbeat and answers with the process leases of the node."""

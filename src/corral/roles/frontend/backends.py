@@ -61,8 +61,8 @@ class BackendsWiring:
     ) -> None:
         changed = partial(announce, "operations")
         resolver = self.resolver = Resolver(galleries, artifacts, stores.resolved_builds)
-        self.builds = FleetBuilds(resolver, stores.version_holds)
-        self.fleet = Fleet(stores=stores, resolver=resolver, ids=ids, on_change=changed)
+        self.builds = FleetBuilds(resolver, stores.version_pins, stores.intents)
+        self.fleet = Fleet(stores=stores, resolver=resolver, builds=self.builds, ids=ids, on_change=changed)
         self.peers = BlobPeers(
             nodes=stores.nodes, observed=stores.observed, request_report=reports.request_report, clock=clock, ids=ids
         )
@@ -86,6 +86,7 @@ class BackendsWiring:
             stores=stores,
             fleet=self.fleet,
             resolver=resolver,
+            builds=self.builds,
             exhausted_retry=exhausted_retry(info.settings.backend_retry_exhausted_s),
             clock=clock,
             ids=ids,

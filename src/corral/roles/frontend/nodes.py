@@ -1,22 +1,28 @@
 """Wires what a frontend does about nodes: heartbeats, process leases, reports, health and the audit log."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from corral.artifacts import BackendEntry
+from corral.artifacts.galleries.catalogue import localai_obstacle
 from corral.bus.client import Bus
 from corral.controller.loop import Reconciler, ReconcileRuntime
 from corral.controller.nodes.audit_retention import AuditRetention
 from corral.controller.nodes.health import HealthController
+from corral.controller.nodes.localai_reports import GalleryNames, LocalAiReporter, names_of
 from corral.controller.nodes.refused_messages import SAVE_EVERY_S, RefusedMessages
 from corral.controller.nodes.reports import Reports
+from corral.core.backends.runnable import pick_runnable
 from corral.core.nodes.presence import Limits
 from corral.core.processes.leases import lease_length_s
 from corral.frontend.api.status.routes import FrontendInfo
 from corral.frontend.auth.bus_credentials import BusAuthority, enforce_quietly
+from corral.frontend.galleries import Galleries
 from corral.frontend.nodes.heartbeats import HeartbeatBatcher
 from corral.frontend.nodes.process_leases import LeaseGrants
 from corral.settings.roles import FrontendSettings
 from corral.store.stores import Stores
 from corral.system import Clock
+from corral.system.listening import refuses_connections
 
 
 class NodesWiring:
@@ -30,14 +36,29 @@ class NodesWiring:
         refused: RefusedMessages,
         *,
         on_change: Callable[[], Awaitable[None]],
+        galleries: Galleries,
         clock: Clock,
     ) -> None:
         settings = info.settings
         self._authority, self._credentials, self._bus = authority, stores.bus_credentials, bus
         self.beats = HeartbeatBatcher(stores.registration)
         self.grants = LeaseGrants(stores.replicas, lease_s=process_lease_s(settings), clock=clock)
+        localai = LocalAiReporter(
+            bus,
+            nodes=stores.nodes,
+            replicas=stores.replicas,
+            names=_GalleryNames(galleries).read,
+            refuses=refuses_connections,
+            clock=clock,
+        )
         self.reports = Reports(
-            runtime, bus=bus, observed=stores.observed, nodes=stores.nodes, refused=refused, clock=clock
+            runtime,
+            bus=bus,
+            observed=stores.observed,
+            nodes=stores.nodes,
+            refused=refused,
+            clock=clock,
+            request_localai_report=localai.request_report,
         )
         self._health = HealthController(
             runtime,
@@ -73,6 +94,21 @@ class NodesWiring:
 
     async def _enforce(self, *, anew: bool = False) -> None:
         await enforce_quietly(self._authority, self._credentials, anew=anew)
+
+
+class _GalleryNames:
+    """The names in the galleries, computed again when a gallery has changed."""
+
+    def __init__(self, galleries: Galleries) -> None:
+        self._galleries = galleries
+        self._known: tuple[Sequence[BackendEntry], GalleryNames] | None = None
+
+    async def read(self) -> GalleryNames:
+        entries = (await self._galleries.backends()).entries
+        if self._known is None or self._known[0] is not entries:
+            runnable: Sequence[BackendEntry] = pick_runnable(entries, localai_obstacle)
+            self._known = entries, names_of(runnable)
+        return self._known[1]
 
 
 def process_lease_s(settings: FrontendSettings) -> float:

@@ -43,6 +43,8 @@ from corral.frontend.gateway.usage_writer import UsageCounter
 from corral.frontend.http.event_feed import LiveFeed
 from corral.frontend.http.proxies import TrustedProxies
 from corral.frontend.models.gallery import ModelGallery
+from corral.frontend.models.localai_stager import LocalAiStager
+from corral.frontend.models.weights_downloads import WeightsDownloads
 from corral.frontend.models.weights_stager import FrontendStager, RecordedBucket, open_weights_bucket
 from corral.roles.frontend.backends import BackendsWiring
 from corral.roles.frontend.change_notifier import ChangeNotifier
@@ -104,14 +106,22 @@ class FrontendRole:
             holder=info.id, leases=stores.leases, registry=registry, clock=clock, draw=ids.draw
         )
         self._refused = RefusedMessages(stores.nodes, clock, registry)
-        self._nodes = NodesWiring(
-            info, self._runtime, stores, bus, authority, self._refused, on_change=self._changes.announce, clock=clock
-        )
         self._galleries = Galleries(
             artifacts,
             backends=settings.backend_galleries,
             models=settings.model_galleries,
             every_s=settings.gallery_refresh_s,
+            clock=clock,
+        )
+        self._nodes = NodesWiring(
+            info,
+            self._runtime,
+            stores,
+            bus,
+            authority,
+            self._refused,
+            on_change=self._changes.announce,
+            galleries=self._galleries,
             clock=clock,
         )
         self._usage = UsageCounter(stores.usage, writer=ids.uuid())
@@ -206,6 +216,11 @@ class FrontendRole:
                 lambda node: self._drivers.find_server(node),
                 RecordedBucket(bucket, self._stores.bucket_weights) if bucket is not None else None,
             ),
+            localai_stager=LocalAiStager(
+                settings.models_directory,
+                lambda node: self._drivers.find_server(node),
+                WeightsDownloads(self._artifacts, settings.data_dir / "downloads"),
+            ),
             bucket=bucket,
             shared_models=settings.shared_models,
             request_report=self._nodes.reports.request_report,
@@ -246,6 +261,7 @@ class FrontendRole:
             progress=self._backends.progress,
             listing=self._listing,
             open_operations=self._open_operations,
+            policies=self._backends.policies,
             upgrades=self._backends.upgrades,
             loads=self._replication.coordinator,
             in_flight=self._inflight,

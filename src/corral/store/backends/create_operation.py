@@ -7,6 +7,7 @@ from corral.core.backends.conflicts import exclude_each_other, names_in
 from corral.core.backends.intents import BackendSpec, Intent, Verb
 from corral.core.backends.operations import Admission, NewIntent, NodeProgressStatus
 from corral.core.backends.policies import Ensure, OnDrift, PolicyChange
+from corral.core.backends.version_pins import PinChange, version_label
 from corral.core.errors import Conflict, OutcomeUnknown
 from corral.core.nodes.node import NodeId
 from corral.store.access.audit_events import append_event, summarize_nodes
@@ -21,7 +22,7 @@ from corral.store.backends.intent_rows import (
 )
 from corral.store.backends.operation_rows import encode_target
 from corral.store.backends.policies import encode_selector, replace_policies
-from corral.store.backends.version_holds import change_holds
+from corral.store.backends.version_pins import change_pins
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
 from corral.system import Ids
@@ -98,6 +99,31 @@ class AdmissionStore:
 
         return await self._database.write(body)
 
+    async def explain(self, intent: Intent, reason: str) -> bool:
+        """Store why an intent that failed cannot succeed for now. False if it has changed in the meantime."""
+
+        async def body(tx: Tx) -> bool:
+            await lock_operations(tx, [intent.operation_id])
+            changed = await tx.execute(
+                "UPDATE intents SET last_error = $3, changed_at = now_ms() WHERE id = $1 AND generation = $2 AND newest"
+                " AND state IN ('pending', 'dead_lettered') AND NOT cancel_requested AND last_error <> $3",
+                intent.id,
+                intent.generation,
+                reason,
+            )
+            if changed:
+                await tx.execute(
+                    "UPDATE operation_nodes SET error = $3, changed_at = now_ms() WHERE operation_id = $1"
+                    " AND node_id = $2",
+                    intent.operation_id,
+                    intent.node_id,
+                    reason,
+                )
+                await touch_operations(tx, [intent.operation_id])
+            return bool(changed)
+
+        return await self._database.write(body)
+
     async def _admit(self, tx: Tx, admission: Admission) -> None:
         generation = await next_generation(tx)
         intents = await _valid_intents(tx, admission)
@@ -126,16 +152,21 @@ class AdmissionStore:
         )
         if admission.policy is not None:
             await self._change_policy(tx, admission, admission.policy, generation)
-        if admission.cause == "request" and admission.target.is_lasting:
-            await change_holds(tx, admission, intents, generation, ids=self._ids)
-        elif admission.cause != "request":
+        if admission.cause == "request":
+            await change_pins(tx, admission, intents, generation, ids=self._ids)
+        else:
             await _dismiss_corrections(tx, replaced_corrections)
         await append_event(
             tx,
             actor=admission.actor,
             action=f"backend.{admission.verb.value}",
             subject=admission.backend,
-            detail={"operation": admission.id, "cause": admission.cause, **summarize_nodes(_by_name(intents))},
+            detail={
+                "operation": admission.id,
+                "cause": admission.cause,
+                **_pin_detail(admission.pin),
+                **summarize_nodes(_by_name(intents)),
+            },
         )
         await touch_operations(tx, replaced)
         await finish_operations(tx, [admission.id, *replaced])
@@ -163,6 +194,14 @@ class AdmissionStore:
             admission.id,
             admission.actor,
         )
+
+
+def _pin_detail(pin: PinChange | None) -> dict[str, str]:
+    if pin is None:
+        return {}
+    if pin.follows:
+        return {"version": "follow", "reason": pin.reason}
+    return {"version": pin.version or ", ".join(map(version_label, pin.specs)), "reason": pin.reason}
 
 
 def _by_name(intents: Sequence[NewIntent]) -> list[NodeId]:

@@ -15,8 +15,8 @@ from corral.store.nodes.node_rows import decode_conditions
 
 COLUMNS = (
     "id", "node_id", "backend", "verb", "generation", "operation_id", "spec", "state", "newest", "attempts",
-    "due_at", "last_error", "cancel_requested", "claim_token", "fence", "finished_at", "free_disk_at_end",
-    "conditions_at_end", "final",
+    "due_at", "last_error", "cancel_requested", "claim_token", "fence", "finished_at", "epoch_at_end",
+    "free_disk_at_end", "conditions_at_end", "final",
 )  # fmt: skip
 SELECT_INTENT = f"SELECT {', '.join(COLUMNS)} FROM intents"  # noqa: S608  column names are ours
 decode_spec = lru_cache(maxsize=4096)(msgspec.json.Decoder(BackendSpec).decode)  # one for all nodes of an operation
@@ -50,6 +50,7 @@ def read_intent_row(row: Row) -> Intent:
         claim_token=row["claim_token"],
         fence=row["fence"],
         finished_at=row["finished_at"],
+        epoch_at_end=row["epoch_at_end"],
         free_disk_at_end=row["free_disk_at_end"],
         conditions_at_end=_kinds_in(row["conditions_at_end"]),
         final=bool(row["final"]),

@@ -1,13 +1,13 @@
 """Claims and results of intents. A claim is a lease with a token and a fence: results of a former holder are void."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from corral.core.backends.conflicts import names_in
 from corral.core.backends.deletions import DeletedBackends
-from corral.core.backends.intents import BackendSpec, Intent, NextStep, Verb
+from corral.core.backends.intents import DONE_BEFORE_CANCEL, BackendSpec, Intent, IntentState, NextStep, Verb
 from corral.core.backends.operations import status_after
 from corral.core.backends.policies import Ensure, Policy
 from corral.core.nodes.node import NodeId
@@ -176,11 +176,14 @@ class IntentStore:
             await lock_operations(tx, [result.intent.operation_id for result in results])
             ids = in_list(by_id)
             held = await tx.fetch(
-                "SELECT id, claim_token, fence FROM intents"  # noqa: S608
+                "SELECT id, claim_token, fence, cancel_requested, verb, (SELECT cause FROM operations"  # noqa: S608
+                " WHERE operations.id = intents.operation_id) AS cause FROM intents"
                 f" WHERE live AND id IN ({places(len(ids))}) ORDER BY id FOR UPDATE",
                 *ids,
             )
-            valid = [by_id[row["id"]] for row in held if _is_held(row, by_id[row["id"]].intent)]
+            valid = [
+                _unless_taken_back(row, by_id[row["id"]]) for row in held if _is_held(row, by_id[row["id"]].intent)
+            ]
             await _write_results(tx, valid, higher)
             operations = [result.intent.operation_id for result in valid]
             await touch_operations(tx, operations)
@@ -253,7 +256,7 @@ class IntentStore:
 
     async def read_changed(self, since_ms: int) -> tuple[int, set[NodeId], bool]:
         """The store's time; nodes that changed since then in their row, their report or their intents; and whether a
-        policy changed."""
+        policy or a pin changed."""
 
         async def body(tx: Tx) -> tuple[int, set[NodeId], bool]:
             rows = await tx.fetch(
@@ -262,21 +265,26 @@ class IntentStore:
                 " UNION SELECT node_id FROM intents WHERE changed_at >= $1",
                 since_ms,
             )
-            policy = await tx.fetch_one("SELECT max(changed_at) AS at, now_ms() AS now FROM backend_policies")
+            policy = await tx.fetch_one(
+                "SELECT (SELECT max(changed_at) FROM backend_policies) AS policies,"
+                " (SELECT max(changed_at) FROM version_pins) AS pins, now_ms() AS now"
+            )
             assert policy is not None
-            return policy["now"], {NodeId(row["node_id"]) for row in rows}, (policy["at"] or 0) >= since_ms
+            changed = max(policy["policies"] or 0, policy["pins"] or 0) >= since_ms
+            return policy["now"], {NodeId(row["node_id"]) for row in rows}, changed
 
         return await self._database.read(body)
 
     async def read_mark(self) -> tuple[int, ...]:
-        """A value that differs after any change of nodes, reports, intents or policies."""
+        """A value that differs after any change of nodes, reports, intents, policies or pins."""
 
         async def body(tx: Tx) -> tuple[int, ...]:
             row = await tx.fetch_one(
                 "SELECT (SELECT max(changed_at) FROM nodes) AS nodes,"
                 " (SELECT max(changed_at) FROM observed_nodes) AS observed,"
                 " (SELECT max(changed_at) FROM intents) AS intents,"
-                " (SELECT max(changed_at) FROM backend_policies) AS policies"
+                " (SELECT max(changed_at) FROM backend_policies) AS policies,"
+                " (SELECT max(changed_at) FROM version_pins) AS pins"
             )
             assert row is not None
             return tuple(at or 0 for at in row)
@@ -340,6 +348,15 @@ class IntentStore:
 
 def _is_held(row: Row, intent: Intent) -> bool:
     return bool(row["claim_token"] == intent.claim_token and row["fence"] == intent.fence)
+
+
+def _unless_taken_back(row: Row, result: Result) -> Result:
+    """A change that was done although it had been cancelled is no longer desired."""
+    taken_back = row["cancel_requested"] and row["cause"] == "request" and Verb(row["verb"]).is_undone_by_cancel
+    if not taken_back or result.step.state is not IntentState.SUCCEEDED:
+        return result
+    step = replace(result.step, state=IntentState.CANCELLED, error=DONE_BEFORE_CANCEL)
+    return replace(result, step=step)
 
 
 async def _read_installs_since(tx: Tx, intents: Sequence[Intent], policies: Sequence[Policy]) -> list[Intent]:
@@ -457,7 +474,9 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
     await tx.execute(
         "UPDATE intents SET state = $1, live = $2, attempts = $3, due_at = now_ms() + $4, last_error = $5,"  # noqa: S608
         " claim_token = NULL, lease_until = 0, changed_at = now_ms(),"
-        " finished_at = CASE WHEN $2 THEN NULL ELSE now_ms() END, free_disk_at_end = CASE WHEN $1 = 'dead_lettered'"
+        " finished_at = CASE WHEN $2 THEN NULL ELSE now_ms() END, epoch_at_end = CASE WHEN $1 = 'dead_lettered'"
+        " THEN (SELECT epoch FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
+        " free_disk_at_end = CASE WHEN $1 = 'dead_lettered'"
         " THEN (SELECT available_disk FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
         " conditions_at_end = CASE WHEN $1 = 'dead_lettered'"
         " THEN (SELECT conditions FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"

@@ -15,7 +15,7 @@ from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
 
 SEEN_EVERY_MS = 15_000
-"""An unchanged report only updates the time of the node's last report, at most this often."""
+"""An unchanged report of a Corral worker only updates the time of the node's last report, at most this often."""
 
 _decode_processes = lru_cache(maxsize=4096)(msgspec.json.Decoder(tuple[ObservedProcess, ...]).decode)
 _decode_versions = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -60,12 +60,12 @@ async def read_node_backends(tx: Tx, ids: Iterable[NodeId] | None = None) -> dic
 
 async def read_tables(tx: Tx) -> dict[str, ProcessTable]:
     """By node."""
-    rows = await tx.fetch("SELECT node_id, epoch, processes FROM observed_nodes")
+    rows = await tx.fetch("SELECT node_id, epoch, processes, seen_at FROM observed_nodes")
     return {row["node_id"]: _table(row) for row in rows}
 
 
 def _table(row: Row) -> ProcessTable:
-    return ProcessTable(epoch=row["epoch"], processes=_decode_processes(row["processes"]))
+    return ProcessTable(epoch=row["epoch"], processes=_decode_processes(row["processes"]), seen_at=row["seen_at"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class ObservedStore:
                 digest = fingerprint(observation)
                 if row is None or row["fingerprint"] != digest:
                     changed.append((observation, digest))
-                elif row["now"] - row["seen_at"] >= SEEN_EVERY_MS:
+                elif observation.is_polled or row["now"] - row["seen_at"] >= SEEN_EVERY_MS:
                     seen_again.append(observation)
             await _touch(tx, seen_again)
             await _replace(tx, changed)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from corral.core.backends.intents import Intent, IntentState, Verb, with_last_error
+from corral.core.backends.intents import DONE_BEFORE_CANCEL, Intent, IntentState, Verb, with_last_error
 from corral.core.backends.operations import NewIntent, NodeProgress, NodeProgressStatus, Operation
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.node import NodeId
@@ -28,7 +28,7 @@ from corral.store.backends.operation_rows import (
     read_requester_rows,
 )
 from corral.store.backends.policies import restore_policy, withdraw_policy
-from corral.store.backends.version_holds import restore_holds, withdraw_holds
+from corral.store.backends.version_pins import restore_pins, withdraw_pins
 from corral.store.engine.database import Database, Tx
 from corral.store.engine.sql import places
 
@@ -215,9 +215,10 @@ class OperationStore:
         return await self._database.write(body)
 
     async def cancel(self, operation_id: str, *, actor: str) -> OperationCancelled:
-        """Pending intents are cancelled immediately; the frontends that hold the others cancel those.
+        """Pending intents are cancelled immediately; the frontends that hold the others cancel those. Where an upgrade,
+        rollback or delete is already done, it is taken back: what was desired before is desired again.
 
-        The policy of this operation ends too, and those it replaced hold again."""
+        The policy and the pin of this operation end too, and those it replaced hold again."""
 
         async def body(tx: Tx) -> OperationCancelled:
             await lock_operations(tx, [operation_id])
@@ -246,8 +247,9 @@ class OperationStore:
             await tx.execute(
                 "UPDATE operations SET cancel_requested = true, changed_at = now_ms() WHERE id = $1", operation_id
             )
+            await _take_back(tx, operation)
             await withdraw_policy(tx, operation_id, because=why)
-            await withdraw_holds(tx, operation_id)
+            await withdraw_pins(tx, operation_id)
             detail = _detail(operation, intents)
             await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id, detail=detail)
             await finish_operations(tx, [operation_id])
@@ -288,7 +290,7 @@ class OperationStore:
                 operation_id,
             )
             await restore_policy(tx, operation_id)
-            await restore_holds(tx, operation, intents)
+            await restore_pins(tx, operation, intents)
             detail = _detail(operation, chosen)
             await append_event(tx, actor=actor, action="operation.retried", subject=operation_id, detail=detail)
             return await _read_one(tx, operation_id)
@@ -320,6 +322,20 @@ class OperationStore:
             await touch_operations(tx, [str(row[0]) for row in rows])
 
         await self._database.write(body)
+
+
+async def _take_back(tx: Tx, operation: Operation) -> None:
+    """End the intents that are already done, so that those before them hold again."""
+    if operation.cause != "request" or not operation.verb.is_undone_by_cancel:
+        return
+    done = await tx.fetch(
+        "UPDATE intents SET state = 'cancelled', last_error = $2, finished_at = now_ms(), changed_at = now_ms()"
+        " WHERE operation_id = $1 AND newest AND state = 'succeeded' RETURNING node_id",
+        operation.id,
+        DONE_BEFORE_CANCEL,
+    )
+    ended = [(operation.id, row["node_id"]) for row in done]
+    await mark_ended(tx, ended, status=NodeProgressStatus.CANCELLED, error=DONE_BEFORE_CANCEL)
 
 
 async def _read_one(tx: Tx, operation_id: str) -> Operation:

@@ -205,14 +205,16 @@ class ReplicaStore:
         return await self._database.read(body)
 
     async def read_nodes_to_refresh(self) -> list[str]:
-        """Nodes on which the process of a ready replica, or its worker, has restarted."""
+        """Nodes on which the process of a ready replica, or its worker, has restarted. The processes of a LocalAI
+        worker end with it, and have no other token."""
 
         async def body(tx: Tx) -> list[str]:
             tables = await read_tables(tx)
+            keyless = {row["id"] for row in await tx.fetch("SELECT id FROM nodes WHERE key_hash IS NULL")}
             found = set()
             for row in await read_replicas(tx, "WHERE state = 'ready'"):
-                table = tables.get(row.node_id)
-                process = table.find(row.process_key) if table is not None and table.epoch else None
+                table = tables.get(row.node_id) if row.node_id not in keyless else None
+                process = table.find(row.process_key) if table is not None else None
                 if table is None or process is None or process.state != ProcessStatus.READY:
                     continue
                 if is_another(row, process) or row.epoch != table.epoch:

@@ -16,12 +16,12 @@ import structlog
 from corral.artifacts import CancelToken, InstalledBackend, InstalledVersion
 from corral.artifacts.errors import NotInstalled
 from corral.bus.messages import CommandExtras, DeleteRequest, InstallRequest, ListedBackend, RollbackRequest
-from corral.core.backends.build import BuildRef
+from corral.core.backends.build import BuildRef, plain_name
 from corral.core.errors import InvalidInput
 from corral.core.processes.process import ProcessKey, ProcessView
 from corral.worker.backends.applied_generations import AppliedGenerations
 from corral.worker.backends.jobs import Jobs, Listener, Result, Work, unless_cancelled
-from corral.worker.backends.requests import RequestReader, plain_name
+from corral.worker.backends.requests import RequestReader
 from corral.worker.backends.system_backends import SystemBackend, is_system
 from corral.worker.named_locks import NamedLocks
 from corral.worker.ports import Fetch

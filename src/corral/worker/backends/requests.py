@@ -12,8 +12,7 @@ from corral.artifacts.galleries.catalogue import CORRAL_GALLERY
 from corral.artifacts.settings import GallerySettings, Peer
 from corral.artifacts.signatures import read_policy
 from corral.bus.messages import CommandExtras, InstallRequest
-from corral.core.backends.build import BuildRef
-from corral.core.backends.variants import index_by_name
+from corral.core.backends.build import BuildRef, plain_name
 from corral.core.errors import InvalidInput
 from corral.worker.ports import Fetch
 
@@ -26,11 +25,6 @@ class _Gallery(msgspec.Struct, frozen=True):
 
 
 _decode_galleries = msgspec.json.Decoder(list[_Gallery] | None).decode
-
-
-def plain_name(backend: str) -> str:
-    """`gallery@name` and `name` denote the same backend."""
-    return backend.rpartition("@")[2]
 
 
 def read_galleries(text: str) -> tuple[GallerySettings, ...] | None:
@@ -97,7 +91,7 @@ class RequestReader:
 
 def _without_own(catalogue: Catalogue) -> Catalogue:
     entries = tuple(entry for entry in catalogue.entries if entry.gallery != CORRAL_GALLERY)
-    return Catalogue(entries=entries, galleries=catalogue.galleries[1:], by_name=index_by_name(entries))
+    return Catalogue(entries=entries, galleries=catalogue.galleries[1:])
 
 
 def with_extras(request: BackendRequest, extras: CommandExtras) -> BackendRequest:

@@ -193,12 +193,16 @@ class Membership:
             bus_anonymous=corral.bus_anonymous if corral else reply.nats_jwt is None,
             heartbeat_interval_s=corral.heartbeat_interval_s if corral else None,
             bearer=self._node_key if corral else token or "",
-            waiting_for=(corral.waiting_for if corral else None)
-            or f"an administrator's approval: corral nodes approve {self._name}",
+            waiting_for=self._approval_by(reply),
             speaks_corral=corral is not None,
             credentials=Credentials(reply.nats_jwt, key) if reply.nats_jwt else None,
             renew_after_s=ttl_s * RENEW_AT if ttl_s else None,
         )
+
+    def _approval_by(self, reply: RegisterReply) -> str:
+        if reply.corral is None:
+            return f"an administrator of the LocalAI frontend, who must approve the node {self._name}"
+        return reply.corral.waiting_for or f"an administrator's approval: corral nodes approve {self._name}"
 
     def _remaining_s(self, jwt: str | None) -> float | None:
         expires_s = read_expiry_s(jwt) if jwt else None

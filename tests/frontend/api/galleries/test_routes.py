@@ -36,6 +36,7 @@ GALLERY = b"""
 - {name: cuda-gpu-only, uri: "quay.io/test/gpu:1"}
 - {name: engine-development, uri: "quay.io/test/engine:dev"}
 """
+GO = " (LocalAI worker)"
 MODELS = b"- {name: tiny, description: A tiny model, tags: [chat], size: 94MB, overrides: {backend: engine}}\n"
 
 
@@ -72,20 +73,28 @@ def test_each_capability_has_its_variant_or_the_reason_why_there_is_none(fronten
         "An engine for tests.",
         engine["tags"],
     )
-    variants = {variant["capability"]: variant for variant in engine["variants"]}
+    # The nodes registered without a key, as LocalAI's workers do: they may get other builds than Corral's.
+    variants = {variant["capability"].removesuffix(GO): variant for variant in engine["variants"]}
     assert variants["default"]["variant"] == "cpu-engine"
     assert (variants["default"]["version"], variants["default"]["size_bytes"]) == ("2", 12_000_000)
     assert variants["nvidia"]["variant"] == "cuda-engine"
     assert variants["nvidia-l4t-cuda-12"]["variant"] == "cpu-engine"
     assert "no build for nvidia-l4t-cuda-12" in variants["nvidia-l4t-cuda-12"]["reason"]
     assert {node["node_name"]: node["capability"] for node in answer["nodes"]} == {
-        "plain": "default", "big": "nvidia", "jetson": "nvidia-l4t-cuda-12",
+        "plain": f"default{GO}", "big": f"nvidia{GO}", "jetson": f"nvidia-l4t-cuda-12{GO}",
     }  # fmt: skip
     (gpu_only,) = frontend.admin.call("GET", "/api/backends/available?name=gpu-only").json()["backends"]
-    unfit = next(variant for variant in gpu_only["variants"] if variant["capability"] == "default")
+    unfit = next(variant for variant in gpu_only["variants"] if variant["capability"] == f"default{GO}")
     assert unfit["variant"] is None
     assert unfit["reason"] == "gpu-only has no build for default; it has builds for nvidia"
     assert frontend.admin.call("GET", "/api/backends/available?name=nothing").status == 404
+
+
+def test_a_name_shows_the_build_that_a_localai_worker_would_get_or_why_it_cannot_run_any(frontend: Frontend) -> None:
+    (own,) = frontend.admin.call("GET", "/api/backends/available?name=llama-cpp").json()["backends"]
+    (found,) = [variant for variant in own["variants"] if variant["capability"] == f"default{GO}"]
+    assert found["variant"] is None
+    assert found["reason"].startswith("a LocalAI worker cannot start ")
 
 
 def test_corrals_own_gallery_comes_first(frontend: Frontend) -> None:
@@ -150,6 +159,13 @@ def test_an_unknown_field_is_rejected_and_does_not_mean_every_node(frontend: Fro
     assert frontend.admin.call("GET", "/api/operations").json()["operations"] == []
 
 
+def test_models_are_listed_as_localai_lists_them(frontend: Frontend) -> None:
+    listed = {model["name"]: model for model in frontend.admin.call("GET", "/models/available").json()}
+    tiny = listed["tiny"]
+    assert (tiny["description"], tiny["tags"], tiny["gallery"]) == ("A tiny model", ["chat"], {"name": "ours"})
+    assert tiny["installed"] is False
+
+
 def test_only_administrators_see_them(frontend: Frontend) -> None:
     key = frontend.admin.call("POST", "/api/keys", body={"name": "someone", "scope": "user"}).json()["key"]
     for path in (
@@ -158,6 +174,7 @@ def test_only_administrators_see_them(frontend: Frontend) -> None:
         "/api/backends",
         "/api/backends/available",
         "/api/models/available",
+        "/models/available",
     ):
         assert call("GET", frontend.url + path).status == 401, path
         assert call("GET", frontend.url + path, key=key).status == 403, path

@@ -192,7 +192,7 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
   });
   const found = Object.values(upgrades);
   const names = found
-    .filter(({ node_drift }) => node_drift.some(({ rolled_back }) => !rolled_back))
+    .filter(({ node_drift }) => node_drift.some(({ pinned }) => pinned === ""))
     .map(({ backend_name }) => backend_name);
   if (found.length === 0) return null;
   return (
@@ -225,7 +225,7 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
       >
         <p>
           {names.join(", ")}: each node with these backends downloads the version that the galleries offer now. Nodes
-          that were rolled back are skipped.
+          where the version is pinned are skipped.
         </p>
         <p>
           Running models are restarted on the new version, one after another. The previous versions stay on disk for a
@@ -266,8 +266,13 @@ function UncheckedNotice({ backends }: { backends: readonly FleetBackend[] }) {
 
 /** Nodes that "Upgrade all" skips. */
 function heldWords({ node_drift }: Upgrades[string]): string {
-  const held = node_drift.filter(({ rolled_back }) => rolled_back).map(({ node_name }) => node_name);
-  return held.length === 0 ? "" : `; rolled back on ${held.join(", ")}, skipped until upgraded by name`;
+  const pins = new Map<string, string[]>();
+  for (const { pinned, node_name } of node_drift) {
+    if (pinned !== "") pins.set(pinned, [...(pins.get(pinned) ?? []), node_name]);
+  }
+  return [...pins]
+    .map(([pinned, on]) => `; ${on.length > 3 ? plural(on.length, "node") : on.join(", ")}: ${pinned}`)
+    .join("");
 }
 
 function CheckButton() {

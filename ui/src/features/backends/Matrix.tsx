@@ -168,6 +168,20 @@ function ColumnHead({ backend, total, upgradable }: { backend: FleetBackend; tot
         >
           Roll back…
         </MenuItem>
+        <MenuItem
+          icon="pin"
+          onSelect={() => requestOperation({ verb: "pin", element: name, name, target: EVERYWHERE })}
+        >
+          Pin version…
+        </MenuItem>
+        {backend.nodes.some(({ pinned }) => pinned !== "") ? (
+          <MenuItem
+            icon="resume"
+            onSelect={() => requestOperation({ verb: "follow", element: name, name, target: EVERYWHERE })}
+          >
+            Follow the galleries…
+          </MenuItem>
+        ) : null}
         <MenuLine />
         <MenuItem
           icon="remove"
@@ -220,7 +234,13 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
         {place === undefined || place.pending === "" ? null : (
           <Pill tone="grey">{sentence(`${place.pending} pending`)}</Pill>
         )}
-        {place?.rolled_back === true ? <Pill tone="grey">Rolled back</Pill> : null}
+        {place === undefined || place.pinned === "" ? null : (
+          <Tooltip text={sentence(place.pinned)}>
+            <button type="button" className={styles.mark} aria-label={sentence(place.pinned)}>
+              <Pill tone="violet">Pinned</Pill>
+            </button>
+          </Tooltip>
+        )}
         {place === undefined || place.unchecked === "" ? null : (
           <Tooltip text={`Cannot check for upgrades: ${place.unchecked}`}>
             <button type="button" className={styles.mark} aria-label={`Not checked for upgrades: ${place.unchecked}`}>
@@ -234,6 +254,9 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
     </div>
   );
 });
+
+/** What names the installed version exactly. */
+const versionOf = ({ version, digest }: BackendOnNode) => (digest === "" ? version : digest);
 
 function CellMenu({ backend, node, place, available }: CellProps) {
   const requestOperation = useRequestOperation();
@@ -265,6 +288,15 @@ function CellMenu({ backend, node, place, available }: CellProps) {
               Roll back to {shortDigest(digest)}…
             </MenuItem>
           ))}
+          {place.pinned === "" ? (
+            <MenuItem icon="pin" onSelect={() => requestOperation({ verb: "pin", ...request, to: versionOf(place) })}>
+              Pin here…
+            </MenuItem>
+          ) : (
+            <MenuItem icon="resume" onSelect={() => requestOperation({ verb: "follow", ...request })}>
+              Follow the galleries here…
+            </MenuItem>
+          )}
           <MenuItem icon="remove" danger onSelect={() => requestOperation({ verb: "delete", ...request })}>
             Delete here…
           </MenuItem>

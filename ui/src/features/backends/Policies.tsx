@@ -13,13 +13,23 @@ import { useAnnounce } from "@/components/Toasts";
 import { useNow } from "@/components/useNow";
 import { formatSelector } from "@/format/selector";
 import { formatDateTime } from "@/format/time";
-import { ON_DRIFT, shortDigest } from "./drift";
+import { ON_DRIFT } from "./drift";
 import { exceptionWords } from "./exceptions";
 import styles from "./Policies.module.css";
 import { galleryQueries, useBackendMutation } from "./queries";
 
 const where = (policy: Policy) =>
   Object.keys(policy.selector).length === 0 ? "every node" : `nodes with ${formatSelector(policy.selector)}`;
+
+/** Which version the policy's nodes get: the newest, or the pinned ones. */
+function versionWords({ pins }: Policy): string {
+  if (pins.length === 0) return "Version: follows the galleries.";
+  const words = pins.map(({ summary, selector, nodes }) => {
+    const some = nodes.length > 0 ? ` on ${nodes.length === 1 ? "one node" : `${nodes.length} nodes`}` : "";
+    return `${summary}${Object.keys(selector).length === 0 ? some : ` on nodes with ${formatSelector(selector)}`}`;
+  });
+  return `Version: ${words.join("; ")}.`;
+}
 
 export function Policies() {
   const policies = useQuery(galleryQueries.policies());
@@ -89,15 +99,7 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
           since {formatDateTime(policy.created_at)}, by {policy.created_by}
           {policy.uri === "" ? "" : `, from ${policy.uri}`}
         </p>
-        {policy.rolled_back_to.length === 0 ? null : (
-          <p className={styles.soft}>
-            Rolled back to{" "}
-            {policy.rolled_back_to
-              .map(({ variant, version, digest }) => `${variant} ${version === "" ? shortDigest(digest) : version}`)
-              .join(", ")}
-            ; nodes that join later get the same version.
-          </p>
-        )}
+        {policy.ensure === "present" ? <p className={styles.soft}>{versionWords(policy)}</p> : null}
         {policy.exception_count > 0 ? <Exceptions policy={policy} /> : null}
       </div>
       <Select

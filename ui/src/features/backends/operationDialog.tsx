@@ -7,6 +7,7 @@ import { InlineError } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Choice } from "@/components/Choice";
 import { Dialog, DialogActions } from "@/components/Dialog";
+import { TextField } from "@/components/TextField";
 import { useAnnounce } from "@/components/Toasts";
 import type { SeenNode } from "@/data/nodes";
 import { deletionWords } from "./deletion";
@@ -20,7 +21,7 @@ export interface OperationRequest {
   element: string;
   name: string;
   target: TargetDraft;
-  /** Rollback only: the digest to return to. */
+  /** Rollback: the digest to return to. Pin: the version to begin with. */
   to?: string;
 }
 
@@ -54,7 +55,21 @@ const WORDS: Record<
     action: "Roll back",
     done: (name) => `Started rollback of ${name}.`,
     all: "All nodes with this backend",
-    text: "Nodes return to the previous version, which is still on disk; nothing is downloaded. Nodes without a previous version report an error.",
+    text: "Nodes return to the previous version, which is still on disk; nothing is downloaded. That version stays pinned, also for nodes that join later. Nodes without a previous version report an error.",
+  },
+  pin: {
+    title: (name) => `Pin ${name}`,
+    action: "Pin",
+    done: (name) => `Started pinning ${name}.`,
+    all: "All nodes",
+    text: "Nodes with another version change to this one. Nodes that join, return or lose their disk get it too. Upgrades skip pinned nodes until they follow the galleries again.",
+  },
+  follow: {
+    title: (name) => `Follow the galleries with ${name}`,
+    action: "Follow",
+    done: (name) => `${name} follows the galleries again.`,
+    all: "All nodes",
+    text: "This ends the pins of these nodes. Installed versions stay until an upgrade; nodes that join later get the newest version.",
   },
   delete: {
     title: (name) => `Delete ${name}`,
@@ -65,14 +80,32 @@ const WORDS: Record<
   },
 };
 
-function send({ verb, element, to }: OperationRequest, target: Target, onDrift: OnDrift): Promise<unknown> {
+interface Details {
+  onDrift: OnDrift;
+  version: string;
+  reason: string;
+}
+
+function send(
+  { verb, element, to }: OperationRequest,
+  target: Target,
+  { onDrift, version, reason }: Details,
+): Promise<unknown> {
   switch (verb) {
     case "install":
-      return api.installBackend(element, { ...target, ...(target.nodes === undefined ? { on_drift: onDrift } : {}) });
+      return api.installBackend(element, {
+        ...target,
+        version: version.trim(),
+        ...(target.nodes === undefined ? { on_drift: onDrift } : {}),
+      });
     case "upgrade":
       return api.upgradeBackend(element, target);
     case "rollback":
-      return api.rollbackBackend(element, { ...target, ...(to === undefined ? {} : { to }) });
+      return api.rollbackBackend(element, { ...target, reason, ...(to === undefined ? {} : { to }) });
+    case "pin":
+      return api.pinBackend(element, { ...target, version: version.trim(), reason });
+    case "follow":
+      return api.followBackend(element, { ...target, reason });
     case "delete":
       return api.deleteBackend(element, target);
   }
@@ -111,13 +144,19 @@ function RequestForm({
   const [draft, setDraft] = useState(request.target);
   const [onDrift, setOnDrift] = useState<OnDrift>("correct");
   const [problem, setProblem] = useState<string | null>(null);
-  const start = useBackendMutation((target: Target) => send(request, target, onDrift));
+  const [version, setVersion] = useState(request.to ?? "");
+  const [reason, setReason] = useState("");
+  const start = useBackendMutation((target: Target) => send(request, target, { onDrift, version, reason }));
   const words = WORDS[request.verb];
 
   function submit() {
     const target = readTarget(draft);
     if (typeof target === "string") {
       setProblem(target);
+      return;
+    }
+    if (request.verb === "pin" && version.trim() === "") {
+      setProblem("Enter a version, or the beginning of a digest.");
       return;
     }
     setProblem(null);
@@ -140,6 +179,27 @@ function RequestForm({
       />
       {request.verb === "install" && draft.kind !== "nodes" ? (
         <Choice label="On drift" value={onDrift} onChange={setOnDrift} options={ON_DRIFT} />
+      ) : null}
+      {request.verb === "pin" || request.verb === "install" ? (
+        <TextField
+          label="Version"
+          required={request.verb === "pin"}
+          hint={
+            request.verb === "pin"
+              ? "A version number, or the beginning of a digest."
+              : "Optional. A version that is installed and pinned; otherwise the pinned or newest one."
+          }
+          value={version}
+          onChange={({ target }) => setVersion(target.value)}
+        />
+      ) : null}
+      {request.verb === "pin" || request.verb === "rollback" || request.verb === "follow" ? (
+        <TextField
+          label="Reason"
+          hint="Optional. Shown wherever the pin is shown."
+          value={reason}
+          onChange={({ target }) => setReason(target.value)}
+        />
       ) : null}
       {request.verb === "delete" ? (
         <Consequence request={request} target={readTarget(draft)} isEverywhere={draft.kind === "all"} />

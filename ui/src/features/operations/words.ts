@@ -33,6 +33,8 @@ const VERBS: Record<string, string> = {
   upgrade: "Upgrade",
   rollback: "Roll back",
   delete: "Delete",
+  pin: "Pin",
+  follow: "Follow the galleries with",
 };
 
 export function verbWord(verb: string): string {
@@ -46,6 +48,7 @@ export function titleOf(operation: Pick<Operation, "verb" | "name">): string {
 /** "2 of 5 nodes done", with failures and a cancellation in progress. */
 export function summaryOf(operation: Operation): string {
   const { done, failed, total } = tally(operation);
+  if (operation.verb === "follow") return "its pins have ended";
   if (operation.state === "cancelled") return `cancelled, ${done} of ${plural(total, "node")} done`;
   if (total === 0) return operation.nodes.length === 0 ? "no nodes yet" : "not applicable to any node";
   const parts = [`${done} of ${plural(total, "node")} done`];

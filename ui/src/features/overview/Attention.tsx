@@ -19,6 +19,7 @@ import {
   identityConcerns,
   modelConcerns,
   pendingEdits,
+  slowBuildConcerns,
   upgradableBackends,
   type ModelConcern,
 } from "./concerns";
@@ -31,6 +32,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
     "changes that need a manual retry": useQuery(operationQueries.exhausted()),
     backends: useQuery(backendQueries.fleet()),
     upgrades: useQuery(backendQueries.upgrades()),
+    "slow builds": useQuery(backendQueries.slow()),
     models: useQuery(modelQueries.summary()),
     "model list": useQuery(modelQueries.list()),
     replicas: useQuery(modelQueries.replicas()),
@@ -50,10 +52,11 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
   const edits = pendingEdits(queries["model list"].data ?? []);
   const drifting = driftingPlaces(queries.backends.data ?? [], exhausted);
   const upgradable = upgradableBackends(queries.upgrades.data ?? {});
+  const slow = slowBuildConcerns(queries["slow builds"].data ?? []);
   const isBusGone = bus?.connected === false;
   const isCalm =
     !isBusGone &&
-    [unread, pending, claimed, unavailable, exhausted, failing, models, edits, drifting, upgradable].every(
+    [unread, pending, claimed, unavailable, exhausted, failing, models, edits, drifting, slow, upgradable].every(
       (found) => found.length === 0,
     );
 
@@ -166,6 +169,20 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
             />
           ))}
           <Rest count={drifting.length} what="drifted backends" to={<Link to="/backends">Show all</Link>} />
+          {slow.slice(0, MOST_LISTED).map(({ key, node, text, detail }) => (
+            <Item
+              key={key}
+              tone="warn"
+              text={text}
+              detail={detail}
+              action={
+                <Link to="/backends" search={{ q: node }}>
+                  View
+                </Link>
+              }
+            />
+          ))}
+          <Rest count={slow.length} what="backends run on the CPU" to={<Link to="/backends">Show all</Link>} />
           {upgradable.length > 0 ? (
             <Item
               tone="wait"

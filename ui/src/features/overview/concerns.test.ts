@@ -19,6 +19,7 @@ import {
   identityConcerns,
   modelConcerns,
   pendingEdits,
+  slowBuildConcerns,
   upgradableBackends,
 } from "./concerns";
 
@@ -167,12 +168,11 @@ test("a model below its desired replicas is listed, with a milder tone while it 
   });
 });
 
-test("a backend that was rolled back everywhere is not listed as upgradable", () => {
-  const drift = (...rolled: boolean[]) => ({ node_drift: rolled.map((rolled_back) => ({ rolled_back })) });
-  expect(upgradableBackends({ held: drift(true), partly: drift(true, false), newer: drift(false) })).toEqual([
-    "partly",
-    "newer",
-  ]);
+test("a backend that is pinned everywhere is not listed as upgradable", () => {
+  const drift = (...pins: string[]) => ({ node_drift: pins.map((pinned) => ({ pinned })) });
+  expect(
+    upgradableBackends({ held: drift("pinned to 1"), partly: drift("pinned to 1", ""), newer: drift("") }),
+  ).toEqual(["partly", "newer"]);
 });
 
 test("lists an edit that could not be loaded, not one that is loading", () => {
@@ -189,6 +189,27 @@ test("lists an edit that could not be loaded, not one that is loading", () => {
       tone: "warn",
       text: "Edit of m could not be loaded; the previous revision still serves",
       detail: "No such file.",
+    },
+  ]);
+});
+
+test("a CPU build on a node with an accelerator is listed with the command that corrects it", () => {
+  const slow = {
+    node_id: "n",
+    node_name: "gpu-1",
+    backend: "llama-cpp",
+    build: "cpu-llama-cpp",
+    capability: "nvidia-cuda-12",
+    reason: "cpu-llama-cpp uses only the processor of gpu-1",
+    remedy: "`corral backends install llama-cpp --node gpu-1`",
+  };
+  expect(slowBuildConcerns([slow])).toEqual([
+    {
+      key: "slow llama-cpp n",
+      node: "gpu-1",
+      text: "llama-cpp does not use the accelerator of gpu-1",
+      detail:
+        "cpu-llama-cpp uses only the processor of gpu-1. To correct it: `corral backends install llama-cpp --node gpu-1`",
     },
   ]);
 });

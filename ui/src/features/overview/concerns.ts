@@ -9,6 +9,7 @@ import type {
   OperationNode,
   Replica,
   Scheduling,
+  SlowBuild,
 } from "@/api/types";
 import { failureCauses } from "@/data/modelState";
 import type { Held } from "@/data/nodes";
@@ -101,13 +102,25 @@ export function driftingPlaces(
   );
 }
 
-/** Without backends that were rolled back everywhere: an administrator decided against the newer version. */
+/** Without backends that are pinned everywhere: an administrator decided against the newer version. */
 export function upgradableBackends(
-  upgrades: Readonly<Record<string, { node_drift: readonly { rolled_back: boolean }[] }>>,
+  upgrades: Readonly<Record<string, { node_drift: readonly { pinned: string }[] }>>,
 ): string[] {
   return Object.entries(upgrades).flatMap(([name, { node_drift }]) =>
-    node_drift.some(({ rolled_back }) => !rolled_back) ? [name] : [],
+    node_drift.some(({ pinned }) => pinned === "") ? [name] : [],
   );
+}
+
+/** CPU builds on nodes with an accelerator, with what corrects it. */
+export function slowBuildConcerns(
+  builds: readonly SlowBuild[],
+): { key: string; node: string; text: string; detail: string }[] {
+  return builds.map(({ node_id, node_name, backend, reason, remedy }) => ({
+    key: `slow ${backend} ${node_id}`,
+    node: node_name,
+    text: `${backend} does not use the accelerator of ${node_name}`,
+    detail: `${stopped(reason)} To correct it: ${remedy}`,
+  }));
 }
 
 export interface ModelConcern {

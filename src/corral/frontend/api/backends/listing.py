@@ -11,7 +11,6 @@ from fastapi import APIRouter, Response
 from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.upgrades import UpgradeCheck
 from corral.core.backends.drift import Drift, DriftCause
-from corral.core.backends.intents import IntentState, Verb
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policy_exceptions import PolicyException, find_exceptions
 from corral.core.backends.upgrades import Offers, find_unchecked, find_upgrades, installed_names
@@ -48,7 +47,8 @@ class BackendOnNode:
     """Digests of the versions on the node's disk, newest first."""
     pending: str
     """The verb of the change that was requested and is not done yet; empty when there is none."""
-    rolled_back: bool
+    pinned: str
+    """To which version it is pinned, since when, by whom and why; empty where it follows the galleries."""
     unchecked: str
     """Why it is unknown whether a newer version exists; empty when it is known."""
 
@@ -188,7 +188,7 @@ def _view(state: NodeBackends, name: str, drifts: Sequence[Drift], lagging: bool
         drift=[DriftView(cause=one.cause, detail=one.detail, process_key=one.process_key) for one in drifts],
         versions=list(found.versions) if found is not None else [],
         pending=_pending_verb(state, name),
-        rolled_back=_is_rolled_back(state, name),
+        pinned=desired.reason if (desired := state.desired_version(name)).pin is not None else "",
         unchecked=unchecked,
     )
 
@@ -196,13 +196,3 @@ def _view(state: NodeBackends, name: str, drifts: Sequence[Drift], lagging: bool
 def _pending_verb(state: NodeBackends, name: str) -> str:
     intent = state.newest.get(state.key_of(name))
     return intent.verb.value if intent is not None and intent.state.live else ""
-
-
-def _is_rolled_back(state: NodeBackends, name: str) -> bool:
-    # After a disk was wiped, the newest intent is an install of the version that was rolled back to.
-    intent = state.effective_intent(name)
-    return (
-        intent is not None
-        and intent.state is IntentState.SUCCEEDED
-        and (intent.verb is Verb.ROLLBACK or bool(intent.spec.rolled_back_from))
-    )

@@ -7,16 +7,27 @@ from pydantic import BaseModel, Field
 
 from corral.controller.backends.create_operation import Fleet
 from corral.core.backends.policies import OnDrift
-from corral.core.backends.requests import RequestedInstall, RequestedRollback, RequestedUpgrade
+from corral.core.backends.requests import (
+    RequestedFollow,
+    RequestedInstall,
+    RequestedPin,
+    RequestedRollback,
+    RequestedUpgrade,
+)
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.backends.targets import IdempotencyKey, Targeted, read_target
 from corral.store.backends.create_operation import Admitted
 from corral.store.nodes.nodes import NodeStore
 
+Reason = Annotated[str, Field(max_length=500)]
+Version = Annotated[str, Field(min_length=1, max_length=200)]
+
 
 class InstallBody(Targeted):
     force: bool = False
     on_drift: OnDrift | None = None
+    version: Annotated[str, Field(max_length=200)] = ""
+    """A version, or the beginning of a digest, that is installed and pinned. Only for backends of a gallery."""
 
 
 class ExternalInstallBody(InstallBody):
@@ -26,13 +37,27 @@ class ExternalInstallBody(InstallBody):
 
 
 class UpgradeBody(Targeted):
-    skip_rolled_back: bool = False
-    """Skip nodes that were rolled back from the version they would get."""
+    unpin: bool = False
+    """Upgrade pinned nodes too, and let them follow the galleries again. Otherwise they are skipped."""
 
 
 class RollbackBody(Targeted):
     to: str | None = None
-    """The digest to roll back to; by default the version before the current one."""
+    """The version to roll back to, or the beginning of its digest; by default the version before the current one."""
+    reason: Reason = ""
+    """Why, for people."""
+
+
+class PinBody(Targeted):
+    version: Version
+    """A version, or the beginning of a digest."""
+    reason: Reason = ""
+    """Why, for people."""
+
+
+class FollowBody(Targeted):
+    reason: Reason = ""
+    """Why, for people."""
 
 
 class OperationStarted(BaseModel):
@@ -69,11 +94,12 @@ def backend_routes(fleet: Fleet, nodes: NodeStore) -> APIRouter:
         reference: str, actor: Actor, body: InstallBody | None = None, key: IdempotencyKey = None
     ) -> OperationStarted:
         """Installs a backend by its reference, `name` or `gallery@name`, on every node that a build of it supports,
-        and on such nodes that join later."""
+        and on such nodes that join later. With `@version` after it, that version is installed and pinned."""
         request = RequestedInstall(
             reference=reference,
             force=body.force if body is not None else False,
             on_drift=body.on_drift if body is not None else None,
+            version=body.version if body is not None else "",
             target=await read_target(body, nodes),
         )
         return started(await fleet.install(request, actor=actor, key=key), "backend installation started")
@@ -86,7 +112,7 @@ def backend_routes(fleet: Fleet, nodes: NodeStore) -> APIRouter:
         request = RequestedUpgrade(
             reference=reference,
             target=await read_target(body, nodes),
-            skip_rolled_back=body.skip_rolled_back if body is not None else False,
+            unpin=body.unpin if body is not None else False,
         )
         return started(await fleet.upgrade(request, actor=actor, key=key), "backend upgrade started")
 
@@ -94,12 +120,33 @@ def backend_routes(fleet: Fleet, nodes: NodeStore) -> APIRouter:
     async def rollback(
         reference: str, actor: Actor, body: RollbackBody | None = None, key: IdempotencyKey = None
     ) -> OperationStarted:
-        """Rolls a backend back to its previous version. That version is still on the nodes' disks, so nothing is
+        """Rolls a backend back to its previous version, and pins that. It is still on the nodes' disks, so nothing is
         downloaded."""
         request = RequestedRollback(
-            reference=reference, to=body.to if body is not None else None, target=await read_target(body, nodes)
+            reference=reference,
+            to=body.to if body is not None else None,
+            reason=body.reason if body is not None else "",
+            target=await read_target(body, nodes),
         )
         return started(await fleet.rollback(request, actor=actor, key=key), "backend rollback started")
+
+    @router.post("/api/backends/{reference}/pin", status_code=202)
+    async def pin(reference: str, body: PinBody, actor: Actor, key: IdempotencyKey = None) -> OperationStarted:
+        """Pins a backend to a version: nodes with another one change to it, and nodes that join later get it."""
+        request = RequestedPin(
+            reference=reference, version=body.version, reason=body.reason, target=await read_target(body, nodes)
+        )
+        return started(await fleet.pin(request, actor=actor, key=key), "the version is pinned")
+
+    @router.post("/api/backends/{reference}/follow", status_code=202)
+    async def follow(
+        reference: str, actor: Actor, body: FollowBody | None = None, key: IdempotencyKey = None
+    ) -> OperationStarted:
+        """Ends the pins of a backend: installs and upgrades get the newest version again. This changes nothing on the
+        nodes."""
+        reason = body.reason if body is not None else ""
+        request = RequestedFollow(reference=reference, reason=reason, target=await read_target(body, nodes))
+        return started(await fleet.follow(request, actor=actor, key=key), "the backend follows the galleries")
 
     return router
 

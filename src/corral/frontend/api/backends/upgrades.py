@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from corral.controller.backends.create_operation import Fleet
 from corral.controller.backends.upgrades import UpgradeCheck
 from corral.core.backends.requests import RequestedUpgrade
-from corral.core.backends.upgrades import OutdatedNode, Unchecked, Upgrade
+from corral.core.backends.upgrades import OutdatedNode, Unchecked, Upgrade, describe_pinned
 from corral.core.errors import Conflict, NotFound
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.message import Message
@@ -34,6 +34,8 @@ class UpgradesStarted(BaseModel):
     """The operation of each backend that is upgraded."""
     refused: dict[str, str]
     """Why the others are not upgraded: their version is frozen, or they were deleted meanwhile."""
+    pinned: dict[str, str]
+    """Backends that are pinned on all nodes that have an older version: to what, and what is available."""
 
 
 def upgrade_routes(fleet: Fleet, checks: UpgradeCheck) -> APIRouter:
@@ -61,12 +63,13 @@ def upgrade_routes(fleet: Fleet, checks: UpgradeCheck) -> APIRouter:
 
     @router.post("/api/backends/upgrades/apply", status_code=202)
     async def upgrade_all(actor: Actor) -> UpgradesStarted:
-        """Upgrades every backend that has a newer version, except on nodes that were rolled back from it."""
-        answer = UpgradesStarted(jobs={}, refused={})
+        """Upgrades every backend that has a newer version, except on nodes where its version is pinned."""
+        answer = UpgradesStarted(jobs={}, refused={}, pinned={})
         for name, upgrade in (await checks.read()).items():
-            if all(node.rolled_back for node in upgrade.nodes):
+            if all(node.pinned for node in upgrade.nodes):
+                answer.pinned[name] = describe_pinned(upgrade.nodes)
                 continue
-            request = RequestedUpgrade(reference=name, skip_rolled_back=True)
+            request = RequestedUpgrade(reference=name)
             try:
                 answer.jobs[name] = (await fleet.upgrade(request, actor=actor)).id
             except (Conflict, NotFound) as error:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from corral.artifacts import BackendEntry, Catalogue
+from corral.artifacts.galleries.catalogue import localai_obstacle
 from corral.core.backends.variants import Chosen, Resolution, Unfit, index_by_name, is_meta, resolve_variant
-from corral.core.nodes.capability import reported_capability
+from corral.core.nodes.capability import capability_of
 from corral.core.nodes.node import Node, NodeId, NodeStatus
 from corral.core.nodes.observed import ObservedBackend
 from corral.core.nodes.targets import takes_backends
@@ -61,10 +62,6 @@ class BackendOffer:
     variants: list[VariantOffer]
 
 
-def capability_of(node: Node) -> str:
-    return reported_capability(node.capability, gpu_vendor=node.gpu_vendor, vram_total_bytes=node.total_vram)
-
-
 def entry_id(entry: BackendEntry) -> str:
     return f"{entry.gallery}@{entry.name}"
 
@@ -114,6 +111,22 @@ class Families:
         return self._by_gallery[entry.gallery][chosen.name.lower()]
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class _Group:
+    """Nodes that get the same build."""
+
+    capability: str
+    localai: bool
+
+    @property
+    def label(self) -> str:
+        return f"{self.capability} (LocalAI worker)" if self.localai else self.capability
+
+
+def _group_of(node: Node) -> _Group:
+    return _Group(capability_of(node), not node.speaks_corral)
+
+
 @dataclass(frozen=True)
 class Offers:
     """What one catalogue offers to one fleet."""
@@ -132,6 +145,10 @@ class Offers:
         return Counter(capability_of(node) for node in self.backend_nodes)
 
     @cached_property
+    def _groups(self) -> Counter["_Group"]:
+        return Counter(map(_group_of, self.backend_nodes))
+
+    @cached_property
     def _holders(self) -> dict[str, set[NodeId]]:
         """The nodes that have a backend, by its lower-case name or alias."""
         found: dict[str, set[NodeId]] = {}
@@ -146,18 +163,45 @@ class Offers:
 
     def fits_any_node(self, entry: BackendEntry) -> bool:
         """Whether a variant fits some node; true for every entry while there are no nodes."""
-        if not self.capabilities:
+        if not self._groups:
             return True
-        return any(isinstance(self.families.resolve(entry, capability), Chosen) for capability in self.capabilities)
+        return any(isinstance(self._resolve(entry, group)[0], Chosen) for group in self._groups)
 
-    def variants(self, entry: BackendEntry) -> list[VariantOffer]:
-        return [self._variant(entry, capability, count) for capability, count in sorted(self.capabilities.items())]
+    def variants(self, entry: BackendEntry, name: str = "") -> list[VariantOffer]:
+        """Of this entry alone or, with `name`, of all galleries that have the name."""
+        return [self._variant(entry, group, count, name) for group, count in sorted(self._groups.items())]
 
-    def _variant(self, entry: BackendEntry, capability: str, count: int) -> VariantOffer:
-        resolution = self.families.resolve(entry, capability)
+    def _resolve_name(self, name: str, group: "_Group") -> tuple[Resolution, BackendEntry | None]:
+        offered = self._for_localai if group.localai else self.catalogue
+        resolution = offered.resolve(name, group.capability)
+        if isinstance(resolution, Chosen):
+            return resolution, offered.chosen_entry(name, resolution)
+        other = self.catalogue.resolve(name, group.capability)
+        if isinstance(other, Chosen):
+            return Unfit(localai_obstacle(self.catalogue.chosen_entry(name, other))), None
+        return resolution, None
+
+    def _resolve(self, entry: BackendEntry, group: "_Group") -> tuple[Resolution, BackendEntry | None]:
+        """The build, as an install chooses it: on LocalAI workers, a name means what they can run of it."""
+        resolution = self.families.resolve(entry, group.capability)
         chosen = self.families.entry_of(entry, resolution) if isinstance(resolution, Chosen) else None
+        obstacle = localai_obstacle(chosen) if group.localai and chosen is not None else ""
+        if not obstacle:
+            return resolution, chosen
+        if self.catalogue.by_name.get(entry.name.lower()) is entry:
+            other = self._for_localai.resolve(entry.name, group.capability)
+            if isinstance(other, Chosen):
+                return other, self._for_localai.chosen_entry(entry.name, other)
+        return Unfit(obstacle), None
+
+    @cached_property
+    def _for_localai(self) -> Catalogue:
+        return self.catalogue.for_localai()
+
+    def _variant(self, entry: BackendEntry, group: "_Group", count: int, name: str) -> VariantOffer:
+        resolution, chosen = self._resolve_name(name, group) if name else self._resolve(entry, group)
         return VariantOffer(
-            capability=capability,
+            capability=group.label,
             variant=chosen.name if chosen is not None else None,
             version=chosen.version if chosen is not None else "",
             size_bytes=entry_bytes(chosen) if chosen is not None else None,
@@ -165,7 +209,7 @@ class Offers:
             nodes=count,
         )
 
-    def show(self, entry: BackendEntry) -> BackendOffer:
+    def show(self, entry: BackendEntry, name: str = "") -> BackendOffer:
         return BackendOffer(
             id=entry_id(entry),
             name=entry.name,
@@ -181,7 +225,7 @@ class Offers:
             is_meta=is_meta(entry),
             is_development=is_development(entry),
             installed_on=len(self.holders(entry.name)),
-            variants=self.variants(entry),
+            variants=self.variants(entry, name),
         )
 
     def show_nodes(self) -> list[NodeOffer]:
@@ -190,7 +234,7 @@ class Offers:
                 node_id=node.id,
                 node_name=node.name,
                 node_status=node.localai_status,
-                capability=capability_of(node),
+                capability=_group_of(node).label,
             )
             for node in self.backend_nodes
         ]

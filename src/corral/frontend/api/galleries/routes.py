@@ -77,7 +77,7 @@ def gallery_routes(reader: OfferReader) -> APIRouter:
             ]
         return MsgspecJson(
             AvailableBackends(
-                backends=[offers.show(entry) for entry in entries],
+                backends=[offers.show(entry, name) for entry in entries],
                 nodes=offers.show_nodes(),
                 galleries=view_galleries(offers.catalogue.galleries),
             )

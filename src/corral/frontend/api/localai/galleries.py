@@ -1,12 +1,12 @@
-"""Backends in LocalAI's own listings: its fields, its paging, its order."""
+"""Backends and models of galleries in LocalAI's own listings: its fields, its paging, its order."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from corral.artifacts import BackendEntry
+from corral.artifacts import BackendEntry, ModelEntry
 from corral.controller.backends.upgrades import UpgradeCheck
 from corral.core.backends.intents import Verb
 from corral.core.backends.operations import NodeProgressStatus, Operation, OperationState
@@ -17,6 +17,7 @@ from corral.core.nodes.observed import ObservedBackend
 from corral.frontend.api.galleries.offers import Offers, all_tags, entry_id, is_development, matches
 from corral.frontend.api.galleries.routes import GalleryView, OfferReader, view_galleries
 from corral.store.backends.operations import OperationStore
+from corral.store.serving.models import ModelStore
 
 ITEMS = 9
 ITEMS_MAX = 2000
@@ -67,7 +68,9 @@ _SORTS: Mapping[str, Callable[[Offers, BackendEntry], Any]] = {
 }
 
 
-def localai_gallery_routes(reader: OfferReader, operations: OperationStore, upgrades: UpgradeCheck) -> APIRouter:
+def localai_gallery_routes(
+    reader: OfferReader, operations: OperationStore, upgrades: UpgradeCheck, models: ModelStore
+) -> APIRouter:
     router = APIRouter(tags=["localai"])
 
     @router.get("/api/backends")
@@ -105,7 +108,30 @@ def localai_gallery_routes(reader: OfferReader, operations: OperationStore, upgr
         """Lists the backend galleries."""
         return view_galleries((await reader.galleries.backends()).galleries)
 
+    @router.get("/models/available")
+    async def list_available_models() -> list[dict[str, Any]]:
+        """Lists the models of the galleries."""
+        known = {model.name for model in await models.read_all()}
+        return [view_model_entry(entry, known) for entry in (await reader.galleries.models()).entries]
+
     return router
+
+
+def view_model_entry(entry: ModelEntry, known: Collection[str]) -> dict[str, Any]:
+    """`known`: the names of all models."""
+    return {
+        "name": entry.name,
+        "url": entry.url,
+        "description": entry.description.strip(),
+        "license": entry.license,
+        "icon": entry.icon,
+        "urls": entry.urls,
+        "tags": entry.tags,
+        "size": entry.size,
+        "backend": entry.backend,
+        "gallery": {"name": entry.gallery},
+        "installed": entry.name in known,
+    }
 
 
 def list_page(offers: Offers, request: PageRequest, jobs: Mapping[str, RunningJob]) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def _error_response(error: CorralError) -> JSONResponse:
 def _history(operation: Operation, places: Places) -> HistoryEntry:
     return HistoryEntry(
         id=operation.reference,
-        name=operation.reference.rpartition("@")[2],
+        name=operation.name,
         jobID=operation.id,
         isBackend=True,
         nodeID=operation.node_id,

@@ -21,13 +21,6 @@ from corral.core.sizes import format_bytes
 from corral.core.transfer import TransferProgress
 from corral.frontend.api.times import time_of
 
-_TASKS = {
-    Verb.INSTALL: "Installation",
-    Verb.UPGRADE: "Installation",
-    Verb.ROLLBACK: "Installation",
-    Verb.DELETE: "deletion",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationNodeView:
@@ -108,10 +101,10 @@ def view_operation(operation: Operation) -> OperationView:
     return OperationView(
         id=operation.reference,
         fullName=operation.reference,
-        name=operation.reference.rpartition("@")[2],
+        name=operation.name,
         jobID=operation.id,
         progress=round(operation.percentage),
-        taskType="Waiting" if waiting else _TASKS[operation.verb],
+        taskType="Waiting" if waiting else _task_of(operation.verb),
         isDeletion=operation.verb is Verb.DELETE,
         isBackend=True,
         isQueued=waiting,
@@ -156,6 +149,11 @@ def describe(operation: Operation) -> str:
         if counts[status] and status is not NodeProgressStatus.NOT_APPLICABLE
     ]
     return ", ".join(parts) or "waiting"
+
+
+def _task_of(verb: Verb) -> str:
+    """In LocalAI's words."""
+    return "deletion" if verb is Verb.DELETE else "Installation"
 
 
 def _describe_status(status: NodeProgressStatus, verb: Verb) -> str:

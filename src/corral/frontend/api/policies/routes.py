@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from corral.core.backends.intents import Intent, IntentState, Verb
 from corral.core.backends.policies import Ensure, OnDrift, Policy
 from corral.core.backends.policy_exceptions import ExceptionCause, PolicyException
-from corral.core.backends.version_holds import VersionHold
+from corral.core.backends.version_pins import VersionPin
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.backends.listing import Exceptions, FleetListing
 from corral.frontend.api.message import Message
@@ -40,14 +40,32 @@ class ExceptionView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldVersionView:
-    """The version that nodes get after a rollback of the fleet, also those that join later, until an upgrade is
-    requested."""
-
+class PinnedBuildView:
     variant: str
     version: str
     digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinView:
+    """A version that is desired on all nodes, on those that a selector matches, or on named ones."""
+
+    id: str
+    backend: str
+    selector: Mapping[str, str]
+    nodes: list[str]
+    """Ids. Empty for all nodes, or those that the selector matches."""
+    follows: bool
+    """Whether these nodes follow the galleries, in spite of an older pin of more nodes."""
+    version: str
+    """Empty where the version is known by its digests only."""
+    builds: list[PinnedBuildView]
+    reason: str
+    created_by: str
+    created_at: datetime | None
     operation_id: str
+    summary: str
+    """For people: `pinned to 1.2 since ...`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +83,8 @@ class PolicyView:
     exceptions: list[ExceptionView]
     """The first hundred, by name of the node."""
     exception_count: int
-    rolled_back_to: list[HeldVersionView]
+    pins: list[PinView]
+    """Pins of this backend that may apply to its nodes, newest first. Without any, they follow the galleries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +113,8 @@ def policy_routes(stores: Stores, listing: FleetListing, notify: Callable[[str],
     router = APIRouter(tags=["backends"])
 
     async def show(*policies: Policy) -> list[PolicyView]:
-        exceptions, holds = await listing.read_exceptions(), await stores.version_holds.read_all()
-        return [_policy(policy, exceptions.get(policy.id, Exceptions()), holds) for policy in policies]
+        exceptions, pins = await listing.read_exceptions(), await stores.version_pins.read_all()
+        return [_policy(policy, exceptions.get(policy.id, Exceptions()), pins) for policy in policies]
 
     @router.get("/api/policies", response_model=list[PolicyView])
     async def list_policies() -> Response:
@@ -117,6 +136,12 @@ def policy_routes(stores: Stores, listing: FleetListing, notify: Callable[[str],
         await notify("backends")
         return Message(message="policy removed")
 
+    @router.get("/api/pins", response_model=list[PinView])
+    async def list_pins() -> Response:
+        """Lists the version pins in force, newest first: to which version, on which nodes, since when, by whom and
+        why."""
+        return MsgspecJson([_pin(pin) for pin in reversed(await stores.version_pins.read_all()) if _is_shown(pin)])
+
     @router.get("/api/intents", response_model=list[IntentView])
     async def list_intents(
         node_id: str | None = None,
@@ -131,7 +156,7 @@ def policy_routes(stores: Stores, listing: FleetListing, notify: Callable[[str],
     return router
 
 
-def _policy(policy: Policy, exceptions: Exceptions, holds: Sequence[VersionHold]) -> PolicyView:
+def _policy(policy: Policy, exceptions: Exceptions, pins: Sequence[VersionPin]) -> PolicyView:
     return PolicyView(
         id=policy.id,
         backend=policy.backend,
@@ -147,16 +172,32 @@ def _policy(policy: Policy, exceptions: Exceptions, holds: Sequence[VersionHold]
             _exception(one, *exceptions.requested_by.get(one.operation_id, ("", None))) for one in exceptions.first
         ],
         exception_count=exceptions.count,
-        rolled_back_to=[
-            HeldVersionView(
-                variant=hold.spec.build.name,
-                version=hold.spec.build.version,
-                digest=hold.spec.build.digest,
-                operation_id=hold.operation_id,
-            )
-            for hold in holds
-            if hold.backend == policy.backend and hold.selector in ({}, policy.selector)
+        pins=[_pin(pin) for pin in reversed(pins) if pin.backend == policy.backend and _is_shown(pin)],
+    )
+
+
+def _is_shown(pin: VersionPin) -> bool:
+    """Following on all nodes is the default."""
+    return not pin.follows or bool(pin.target.nodes or pin.target.selector)
+
+
+def _pin(pin: VersionPin) -> PinView:
+    return PinView(
+        id=pin.id,
+        backend=pin.backend,
+        selector=pin.target.selector,
+        nodes=list(pin.target.nodes),
+        follows=pin.follows,
+        version=pin.version,
+        builds=[
+            PinnedBuildView(variant=spec.build.name, version=spec.build.version, digest=spec.build.digest)
+            for spec in pin.specs
         ],
+        reason=pin.reason,
+        created_by=pin.created_by,
+        created_at=time_of(pin.created_at),
+        operation_id=pin.operation_id,
+        summary="follows the galleries" if pin.follows else pin.describe(""),
     )
 
 

@@ -8,6 +8,8 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from corral.bus.request_trace import TracedRequest
+from corral.controller.backends.slow_builds import SlowBuilds
+from corral.core.backends.slow_builds import SlowBuild
 from corral.core.errors import NotFound
 from corral.core.nodes.node import Node, NodeStatus
 from corral.core.nodes.targets import describe_no_match, pick_serving
@@ -64,6 +66,8 @@ class ModelExplanation:
     """Newest first."""
     pending: PendingExplanation | None = None
     unsatisfiable: str | None = None
+    slow_builds: list[SlowBuild]
+    """Of its backend, on nodes where it has a replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,8 @@ class NodeExplanation:
     replicas: list[ReplicaObject]
     decisions: list[NodeDecision]
     """Newest first."""
+    slow_builds: list[SlowBuild]
+    """CPU builds that it has although it has an accelerator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,18 +135,18 @@ class RequestExplanation:
     """The placement decision of the load it waited for."""
 
 
-def explain_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> APIRouter:
+def explain_routes(stores: Stores, in_flight: InFlight, explain: Explain, slow: SlowBuilds) -> APIRouter:
     router = APIRouter(tags=["replicas"])
 
     @router.get("/api/why/models/{name:path}", response_model=ModelExplanation)
     async def explain_model(name: str) -> Response:
         """Shows the placement decisions of a model, its replicas, and its loads that wait or failed."""
-        return SparseJson(await _explain_model(stores, in_flight, name))
+        return SparseJson(await _explain_model(stores, in_flight, slow, name))
 
     @router.get("/api/why/nodes/{node_id}", response_model=NodeExplanation)
     async def explain_node(node_id: str) -> Response:
         """Shows the replicas of a node, and the verdict on it in the latest placement decisions."""
-        return SparseJson(await _explain_node(stores, in_flight, node_id))
+        return SparseJson(await _explain_node(stores, in_flight, slow, node_id))
 
     @router.get("/api/why/requests/{request_id}", response_model=RequestExplanation)
     async def explain_request(request_id: str) -> Response:
@@ -157,7 +163,7 @@ def explain_routes(stores: Stores, in_flight: InFlight, explain: Explain) -> API
     return router
 
 
-async def _explain_model(stores: Stores, in_flight: InFlight, name: str) -> ModelExplanation:
+async def _explain_model(stores: Stores, in_flight: InFlight, slow: SlowBuilds, name: str) -> ModelExplanation:
     model = await stores.models.read(name)
     backoffs = await stores.load_backoff.read(model.name, model.revision)
     records = {record.scheduling.model: record for record in await stores.scheduling.read_all()}
@@ -165,20 +171,20 @@ async def _explain_model(stores: Stores, in_flight: InFlight, name: str) -> Mode
     nodes = await stores.nodes.read_all()
     names: dict[str, str] = {node.id: node.name for node in nodes}
     pending = model.pending
+    replicas = [one for one in await stores.replicas.read_statuses() if one.row.model == model.name]
+    serving = {one.row.node_id for one in replicas}
+    slow_builds = await slow.read([node for node in nodes if node.id in serving])
     return ModelExplanation(
         model=model.name,
         revision=model.revision,
-        replicas=[
-            view_replica(one, in_flight, node=names.get(one.row.node_id, one.row.node_id))
-            for one in await stores.replicas.read_statuses()
-            if one.row.model == model.name
-        ],
+        replicas=[view_replica(one, in_flight, node=names.get(one.row.node_id, one.row.node_id)) for one in replicas],
         loads=[_view_job(job) for job in await stores.load_jobs.read_of_model(model.name)],
         footprint_bytes=await stores.footprints.read_peaks(model.name, model.revision),
         backoffs=[_view_backoff(names.get(node, node), backoff) for node, backoff in backoffs.items()],
         decisions=[view_decision(decision) for decision in await stores.decisions.read(model=model.name)],
         pending=PendingExplanation(revision=pending.revision, reason=pending.reason) if pending is not None else None,
         unsatisfiable=(_unsatisfiable(record, nodes) or None) if record is not None else None,
+        slow_builds=[one for one in slow_builds if model.config.backend in (one.backend, one.build)],
     )
 
 
@@ -203,7 +209,7 @@ def _view_backoff(node: str, backoff: LoadBackoff) -> LoadBackoffView:
     )
 
 
-async def _explain_node(stores: Stores, in_flight: InFlight, id_or_name: str) -> NodeExplanation:
+async def _explain_node(stores: Stores, in_flight: InFlight, slow: SlowBuilds, id_or_name: str) -> NodeExplanation:
     node = await stores.nodes.read_one(id_or_name)
     found = [replica for replica in await stores.replicas.read_statuses() if replica.row.node_id == node.id]
     decisions = [view_decision(decision) for decision in await stores.decisions.read(limit=50)]
@@ -213,6 +219,7 @@ async def _explain_node(stores: Stores, in_flight: InFlight, id_or_name: str) ->
         reason=node.presence_reason,
         replicas=view_replicas(found, in_flight),
         decisions=[_view_verdict(node, decision) for decision in decisions],
+        slow_builds=await slow.read([node]),
     )
 
 

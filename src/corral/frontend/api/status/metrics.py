@@ -5,13 +5,15 @@ from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter, Response
 
+from corral.controller.backends.slow_builds import SlowBuilds
+from corral.core.backends.slow_builds import SlowBuild
 from corral.core.errors import CorralError
 from corral.core.nodes.node import Node, NodeState
 from corral.store.nodes.nodes import NodeStore
 from corral.telemetry.metrics import CONTENT_TYPE, MetricRegistry, render
 
 
-def metrics_routes(read: Callable[[], str], nodes: NodeStore) -> APIRouter:
+def metrics_routes(read: Callable[[], str], nodes: NodeStore, slow: SlowBuilds) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
@@ -19,7 +21,8 @@ def metrics_routes(read: Callable[[], str], nodes: NodeStore) -> APIRouter:
         """Requests, durations, tokens, queues and open requests by model and node, and the states of the nodes, in
         Prometheus's text format."""
         try:
-            fleet = show_nodes(await nodes.read_all())
+            known = await nodes.read_all()
+            fleet = show_nodes(known, await slow.read(known))
         except CorralError:  # while the store is unreachable, the other metrics are still shown
             fleet = ""
         return Response(read() + fleet, headers={"Content-Type": CONTENT_TYPE})
@@ -27,7 +30,7 @@ def metrics_routes(read: Callable[[], str], nodes: NodeStore) -> APIRouter:
     return router
 
 
-def show_nodes(nodes: Sequence[Node]) -> str:
+def show_nodes(nodes: Sequence[Node], slow: Sequence[SlowBuild]) -> str:
     counts = Counter(node.state for node in nodes)
     registry = MetricRegistry()
     registry.gauges(
@@ -39,5 +42,12 @@ def show_nodes(nodes: Sequence[Node]) -> str:
         "node",
         "condition",
         read=lambda: [((node.name, condition.kind), 1) for node in nodes for condition in node.conditions],
+    )
+    registry.gauges(
+        "corral_node_slow_build",
+        "1 while the node has an accelerator and only the CPU build of the backend.",
+        "node",
+        "backend",
+        read=lambda: [((one.node_name, one.backend), 1) for one in slow],
     )
     return render(registry.collect())

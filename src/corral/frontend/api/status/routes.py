@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -14,6 +15,7 @@ from corral import __version__
 from corral.bus.client import Bus
 from corral.core.errors import CorralError
 from corral.core.nodes.node import NodeState
+from corral.frontend.auth.bus_credentials import announced_bus
 from corral.frontend.auth.join_tokens import JoinTokens
 from corral.frontend.http.event_feed import LiveFeed
 from corral.settings.roles import FrontendSettings
@@ -75,6 +77,7 @@ class JoinCommand(BaseModel):
     url: str
     token: str
     command: str
+    localai_command: Annotated[str, Field(description="The command that adds the machine with a LocalAI worker.")]
 
 
 def status_routes(info: FrontendInfo, stores: Stores, feed: LiveFeed, tokens: JoinTokens) -> APIRouter:
@@ -109,8 +112,16 @@ def status_routes(info: FrontendInfo, stores: Stores, feed: LiveFeed, tokens: Jo
         # The address the client used works for others too, unless it is a loopback address.
         here = info.settings.public_url is not None or is_loopback_host(request.url.hostname or "")
         url = info.url if here else str(request.base_url).rstrip("/")
+        bus = announced_bus(info.settings, urlsplit(url).hostname)
+        # Without --nats-require-auth, a LocalAI worker does not wait for its approval and ends.
+        auth = "" if info.settings.bus_account_seed is None else " --nats-require-auth"
         return JoinCommand(
-            url=url, token=tokens.own, command=f"{info.program} worker --join {url} --token {tokens.own}"
+            url=url,
+            token=tokens.own,
+            command=f"{info.program} worker --join {url} --token {tokens.own}",
+            localai_command=(
+                f"local-ai worker --register-to {url} --nats-url {bus} --registration-token {tokens.own}{auth}"
+            ),
         )
 
     @router.get("/api/events", response_class=StreamingResponse)

@@ -16,7 +16,7 @@ from corral.frontend.gateway.drivers.chat import chat, complete
 from corral.frontend.gateway.drivers.embeddings import embed, rerank
 from corral.frontend.gateway.drivers.media import generate_images, synthesize_speech, transcribe
 from corral.system import Clock, Ids
-from corral.system.grpc_channel import BackendCannot, GrpcChannel, WrongProcess
+from corral.system.grpc_channel import BackendCannot, BackendGone, GrpcChannel, WrongProcess
 
 log = structlog.get_logger()
 
@@ -48,16 +48,18 @@ class LocalAiGrpc:
         shared_token: str = "",
         files: BackendFiles | None = None,
         on_wrong_process: Callable[[RouteReplica, str], None] | None = None,
+        on_gone: Callable[[RouteReplica], None] | None = None,
     ) -> None:
         """`shared_token`: for processes without their own token, which LocalAI's workers start.
 
-        `on_wrong_process`: called when a replica's address belongs to another process, or its model is not loaded."""
+        `on_wrong_process`: called when a replica's address belongs to another process, or its model is not loaded.
+        `on_gone`: called when a replica's process does not answer."""
         self._models = models
         self._clock = clock
         self._ids = ids
         self._shared_token = shared_token
         self._files = files
-        self._on_wrong_process = on_wrong_process
+        self._on_wrong_process, self._on_gone = on_wrong_process, on_gone
         self._configs: OrderedDict[str, ModelConfig] = OrderedDict()
         self._channels: OrderedDict[str, _CachedChannel] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
@@ -86,6 +88,10 @@ class LocalAiGrpc:
             log.warning("replica.wrong_process", replica=replica.id, model=request.model, reason=str(error))
             if self._on_wrong_process is not None:
                 self._on_wrong_process(replica, str(error))
+            raise
+        except BackendGone:
+            if self._on_gone is not None:
+                self._on_gone(replica)
             raise
         finally:
             cached.open -= 1

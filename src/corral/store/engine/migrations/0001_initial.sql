@@ -278,6 +278,7 @@ CREATE TABLE intents (
   claim_token TEXT,
   fence BIGINT NOT NULL,
   lease_until BIGINT NOT NULL,
+  epoch_at_end BIGINT,
   free_disk_at_end BIGINT,
   conditions_at_end TEXT,
   created_at BIGINT NOT NULL,
@@ -314,20 +315,28 @@ CREATE TABLE backend_policies (
 
 CREATE UNIQUE INDEX backend_policies_live ON backend_policies (backend, selector) WHERE ended_at IS NULL;
 
--- Versions that a rollback holds: nodes that join later get this version too.
-CREATE TABLE version_holds (
+-- Version pins: the version of a backend that is desired on all nodes, on those that the selector matches, or on the
+-- named ones. `follows`: these nodes follow the galleries in spite of an older, wider pin. `specs`: the digest and source
+-- of the version for each build. `ended_by`: the operation that replaced it.
+CREATE TABLE version_pins (
   id TEXT PRIMARY KEY,
   backend TEXT NOT NULL,
   selector TEXT NOT NULL,
-  variant TEXT NOT NULL,
-  spec TEXT NOT NULL,
+  nodes TEXT NOT NULL,
+  follows BOOLEAN NOT NULL,
+  version TEXT NOT NULL,
+  specs TEXT NOT NULL,
+  reason TEXT NOT NULL,
   generation BIGINT NOT NULL,
   operation_id TEXT NOT NULL,
-  ended_by TEXT,
-  created_at BIGINT NOT NULL
+  created_by TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  changed_at BIGINT NOT NULL,
+  ended_by TEXT
 );
 
-CREATE INDEX version_holds_operation ON version_holds (operation_id);
+CREATE INDEX version_pins_operation ON version_pins (operation_id);
+CREATE INDEX version_pins_in_force ON version_pins (backend) WHERE ended_by IS NULL;
 
 -- The build each backend reference last resolved to, by node capability: used while a registry or gallery is down.
 CREATE TABLE resolved_builds (
