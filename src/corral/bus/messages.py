@@ -21,6 +21,7 @@ from corral.bus.limits import (
     Amount,
     Count,
     Counts,
+    Fitted,
     LongText,
     Name,
     Names,
@@ -231,6 +232,8 @@ class StartedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: Count | None = None
     token: Name | None = None
     """The token that the process requires of its clients. Only in a reply, never published."""
+    fitted: Fitted = {}
+    """How a gRPC backend should load the model on this machine; the frontend sends that call."""
 
 
 class InstallReply(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,6 +10,7 @@ from corral.core.nodes.engine_capacity import EngineCapacity
 from corral.core.processes.process import ProcessKey, ProcessReadiness, ProcessSpec, ProcessView, Ready
 from corral.system.http_call import HttpAnswer, NoAnswer
 from corral.worker.processes.engine_meter import EngineMeter, read_facts
+from corral.worker.processes.fitted import label_fitted
 from corral.worker.processes.supervisor import RunningProcess
 
 LLAMA_CPP = {
@@ -38,6 +39,9 @@ class Engines:
     changes: int = 0
     protocol: str = "openai"
     pid: int = 7
+    labels: Mapping[str, str] = field(default_factory=dict)
+    status: int = 404
+    """Of an answer to a path that it does not have."""
 
     @property
     def process(self) -> RunningProcess:
@@ -47,7 +51,7 @@ class Engines:
             version_digest="d",
             command=("engine",),
             readiness=ProcessReadiness(kind="http"),
-            labels={"protocol": self.protocol},
+            labels={"protocol": self.protocol, **self.labels},
         )
         return RunningProcess(spec=spec, pid=self.pid, port=1234, token="secret")
 
@@ -65,9 +69,9 @@ class Engines:
         assert headers == {"Authorization": "Bearer secret"}
         path = url.removeprefix("http://127.0.0.1:1234")
         self.asked.append(path)
-        if not self.answers:
+        if not self.answers and self.status == 404:
             raise NoAnswer("no complete response within 2 s")
-        return HttpAnswer(200, self.answers[path]) if path in self.answers else HttpAnswer(404)
+        return HttpAnswer(200, self.answers[path]) if path in self.answers else HttpAnswer(self.status)
 
     def count_change(self) -> None:
         self.changes += 1
@@ -86,6 +90,14 @@ class Engines:
         pytest.param(VLLM, EngineCapacity(context=40960), id="vllm-does-not-tell-how-many-it-takes"),
         pytest.param(SGLANG, EngineCapacity(slots=104, context=32768, limit=117), id="sglang-on-two-ranks"),
         pytest.param({"/metrics": b"tgi_queue_size 0\n"}, None, id="an-unknown-engine"),
+        pytest.param(
+            {"/metrics": LLAMA_CPP["/metrics"], "/slots": b'[{"id": 0, "n_ctx": 512}, {"id": 1, "n_ctx": 512}]'},
+            EngineCapacity(slots=2, context=512, limit=3),
+            id="llama.cpp-that-tells-only-its-slots",
+        ),
+        pytest.param(
+            {"/props": LLAMA_CPP["/props"]}, EngineCapacity(slots=8, context=4096, limit=9), id="llama.cpp-no-metrics"
+        ),
         pytest.param({"/health": b""}, None, id="an-engine-without-metrics"),
     ],
 )
@@ -103,7 +115,7 @@ async def test_an_engine_without_known_metrics_is_asked_once() -> None:
     meter = engines.meter()
     for _ in range(3):
         await meter.look()
-    assert engines.asked == ["/metrics"]
+    assert engines.asked == ["/metrics", "/props", "/slots"]
 
 
 async def test_an_engine_that_does_not_answer_is_asked_again() -> None:
@@ -153,12 +165,48 @@ async def test_a_restarted_process_is_another_engine() -> None:
     assert engines.capacity(meter) == EngineCapacity(slots=8, context=4096, limit=9)
 
 
-async def test_backends_of_another_protocol_are_not_asked() -> None:
-    engines = Engines(LLAMA_CPP, protocol="localai-grpc")
-    await engines.meter().look()
+@pytest.mark.parametrize(
+    ("fitted", "expected"),
+    [
+        ({"slots": 8, "context": 4096, "threads": 2}, EngineCapacity(slots=8, context=4096, limit=9)),
+        ({"threads": 2}, None),
+    ],
+)
+async def test_grpc_backends_take_what_they_were_told(fitted: dict[str, int], expected: EngineCapacity | None) -> None:
+    engines = Engines(LLAMA_CPP, protocol="localai-grpc", labels=label_fitted(fitted))
+    meter = engines.meter()
+    await meter.look()
     assert engines.asked == []
+    assert engines.capacity(meter) == expected
 
 
-def test_figures_out_of_range_tell_nothing() -> None:
-    assert read_facts([b'{"total_slots": 0}', b'{"data": [{"max_model_len": -5}]}', b"<html>"]) == EngineCapacity()
-    assert read_facts([b'{"total_slots": 1000000000000}']) == EngineCapacity()
+async def test_an_engine_whose_metrics_fail_is_asked_again() -> None:
+    engines = Engines({}, status=503)
+    meter = engines.meter()
+    await meter.look()
+    assert engines.capacity(meter) is None
+    engines.answers, engines.status = LLAMA_CPP, 404
+    await meter_after(meter, engines)
+    assert engines.capacity(meter) == EngineCapacity(slots=8, context=4096, limit=9)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"total_slots": 0}',
+        b'{"total_slots": 1000000000000}',
+        b'{"data": [{"max_model_len": -5}]}',
+        b"[]",
+        b'[{"n_ctx": -1}]',
+        b"[" * 5000,
+        b"<html>",
+        b"\xff",
+    ],
+)
+def test_figures_out_of_range_tell_nothing(body: bytes) -> None:
+    assert read_facts(body) == EngineCapacity()
+
+
+def test_many_ranks_together_stay_in_range() -> None:
+    state = b'{"effective_max_running_requests_per_dp": 90000}'
+    assert read_facts(b'{"internal_states": [%b, %b]}' % (state, state)) == EngineCapacity(slots=100_000)

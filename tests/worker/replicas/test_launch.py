@@ -13,6 +13,7 @@ from corral.core.errors import InvalidInput
 from corral.core.processes.process import Fill, ProcessSpec
 from corral.core.replicas.llama_cpp import EngineMachine, WeightFacts
 from corral.worker.backends.progress import human_size
+from corral.worker.processes.fitted import fitted_of
 from corral.worker.replicas.launch import StartSettings, plan_process
 
 HTTP = Manifest(
@@ -106,6 +107,38 @@ def test_an_engine_decides_its_own_slots_and_context(start: StartOptions, expect
 def test_llama_cpp_is_fitted(start: StartOptions, has_gpu: bool, expected: list[str]) -> None:
     """Options that an older installed version does not know, such as the prompt cache here, are left out."""
     assert arguments(LLAMA_CPP, start, has_gpu=has_gpu) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "alias", "expected"),
+    [
+        pytest.param(
+            "cuda12-llama-cpp",
+            "llama-cpp",
+            {"slots": 9, "context": 4096, "threads": 6, "gpu_layers": 33},
+            id="llama-cpp",
+        ),
+        pytest.param(
+            "vulkan-llama-cpp-development",
+            "",
+            {"slots": 9, "context": 4096, "threads": 6, "gpu_layers": 33},
+            id="llama-cpp-by-its-name",
+        ),
+        pytest.param("cuda12-whisper", "whisper", {"threads": 6}, id="others-get-the-cores"),
+    ],
+)
+def test_a_grpc_backend_is_fitted_by_the_call_that_loads_its_model(
+    name: str, alias: str, expected: dict[str, int]
+) -> None:
+    installed = InstalledVersion(
+        name=name, path=Path("/srv/b"), metadata=Metadata(name=name, alias=alias), current=True
+    )
+    settings = StartSettings(host="127.0.0.1", machine=EngineMachine(cores=6, has_gpu=True))
+    start = StartOptions(model="/w/m.gguf", memory_bytes=9 << 30)
+    spec = plan_process(installed, settings, model="m", replica=0, start=start, weights=WEIGHTS)
+    assert fitted_of(spec) == expected
+    of_localai = plan_process(installed, settings, model="m", replica=0, start=None)
+    assert fitted_of(of_localai) == {}
 
 
 @pytest.mark.parametrize(

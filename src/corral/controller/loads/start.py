@@ -88,7 +88,7 @@ async def start_replica(
     await _check_address(running.address, node)
     if protocol == LOCALAI_GRPC:
         load.tracker.show(LoadState.LOADING, node)
-        await _load_grpc(load, model, running, node, paths)
+        await _load_grpc(load, model, running, node, paths, process.fitted)
     return ReplicaLoaded(
         address=running.address,
         protocol=protocol,
@@ -157,12 +157,18 @@ async def _record_install(load: LoadContext, backend: str, build: BuildRef, node
 
 
 async def _load_grpc(
-    load: LoadContext, model: StoredModel, replica: Replica, node: Node, paths: Mapping[str, str]
+    load: LoadContext,
+    model: StoredModel,
+    replica: Replica,
+    node: Node,
+    paths: Mapping[str, str],
+    fitted: Mapping[str, int],
 ) -> None:
     if load.services.grpc is None:
         raise LoadJobFailed(f"{model.name} needs a gRPC backend, and this frontend has no gRPC support")
     try:
-        await load.services.grpc.load(model.config, replica, paths=paths, within_s=load.tracker.window_s)
+        window_s = load.tracker.window_s
+        await load.services.grpc.load(model.config, replica, paths=paths, fitted=fitted, within_s=window_s)
     except InvalidInput:
         raise
     except CorralError as error:

@@ -12,7 +12,8 @@ from corral.core.models.config import ConfigFile, ModelConfig, is_model_path
 from corral.core.models.config_schema import numbers, text, whole
 
 LAST_PART_MOST_BYTES = 200
-SLOT_OPTIONS = ("parallel", "slots")
+LOCALAI_SLOT_OPTIONS = ("parallel", "n_parallel")
+SLOT_OPTIONS = (*LOCALAI_SLOT_OPTIONS, "slots")
 """Names for one option that all engines have; the first that is set is used."""
 MISTYPED_CUTOFF = 0.8
 
@@ -204,7 +205,7 @@ def has_elastic_context(config: ModelConfig) -> bool:
 def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
     """`found`: absolute paths on the node, by the names in the configuration. A name that is not there is passed to the
     engine as it is."""
-    given = _options(config)
+    given = named_options(config)
     asked = [_positive(given.pop(name, "")) for name in SLOT_OPTIONS]
     slots = next(filter(None, asked), None)
     for name, file in (
@@ -255,12 +256,12 @@ def find_mistyped_options(config: ModelConfig, before: ModelConfig, taken: Itera
     """Added options that the engine does not know and that look like one it knows: by name, the suggestion. Other
     unknown options may be for another engine."""
     known = sorted({*taken, *SLOT_OPTIONS})
-    added = [name for name in _options(config) if name not in known and name not in _options(before)]
+    added = [name for name in named_options(config) if name not in known and name not in named_options(before)]
     near = {name: get_close_matches(name, known, n=1, cutoff=MISTYPED_CUTOFF) for name in added}
     return {name: found[0] for name, found in near.items() if found}
 
 
-def _options(config: ModelConfig) -> dict[str, str]:
+def named_options(config: ModelConfig) -> dict[str, str]:
     """LocalAI's form is `name:value`; a name alone is a switch."""
     found = {}
     for option in config.options:

@@ -56,13 +56,14 @@ class EngineFamily:
     """A histogram; empty if the engine has none."""
     first_token: str = ""
     facts: tuple[str, ...] = ()
+    """Asked in this order, until slots and context are known."""
 
 
 LLAMA_CPP = EngineFamily(
     prefix="llamacpp:",
     running="llamacpp:requests_processing",
     waiting="llamacpp:requests_deferred",
-    facts=("/props",),
+    facts=("/props", "/slots"),
 )
 VLLM = EngineFamily(
     prefix="vllm:",
@@ -120,14 +121,19 @@ def queue_ahead(slots: int) -> int:
     return max(1, slots // AHEAD_SHARE)
 
 
+def limit_of_slots(slots: int) -> int:
+    """How many requests may be open at an engine with this many slots."""
+    return min(slots + queue_ahead(slots), SLOTS_MOST)
+
+
 def plan_limit(before: int | None, load: EngineLoad, *, slots: int | None) -> int | None:
     """How many requests may be open at the engine from now on. None: no limit is known, and none was needed yet."""
-    ceiling = slots + queue_ahead(slots) if slots else None
+    ceiling = limit_of_slots(slots) if slots else None
     limit = before if before is not None else ceiling
     if _is_overloaded(load):
-        current = limit if limit is not None else load.running + load.waiting
+        current = limit if limit is not None else min(load.running + load.waiting, SLOTS_MOST)
         # One look may be misleading, so a step halves the limit at most.
-        lower = max(load.running + queue_ahead(load.running), current // 2, LIMIT_LEAST)
+        lower = max(limit_of_slots(load.running), current // 2, LIMIT_LEAST)
         if lower > current * (1 - CHANGE_SHARE):
             return limit
         return lower

@@ -56,14 +56,23 @@ class LlamaCppPlan:
     @property
     def options(self) -> dict[str, str]:
         """By the names that a model's configuration uses. An input of an embedding must fit into one physical batch."""
+        given = {name: value for name, value in self.values.items() if name not in ("slots", "context")}
+        if self.batch is not None:
+            given["physical_batch"] = self.batch
+        return {name: str(value) for name, value in given.items()}
+
+    @property
+    def values(self) -> dict[str, int]:
+        """What was decided, by name."""
         given = {
+            "slots": self.slots,
+            "context": self.context,
             "threads": self.threads,
             "gpu_layers": self.gpu_layers,
             "batch": self.batch,
-            "physical_batch": self.batch,
             "prompt_cache_mib": self.prompt_cache_mib,
         }
-        return {name: str(value) for name, value in given.items() if value is not None}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def plan_llama_cpp(

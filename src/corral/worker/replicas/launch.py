@@ -12,11 +12,12 @@ from corral.artifacts import LOCALAI_LAUNCHER, InstalledVersion, Manifest, Start
 from corral.bus.messages import StartOptions
 from corral.core.errors import InvalidInput
 from corral.core.processes.process import Fill, ProcessKey, ProcessReadiness, ProcessSpec
-from corral.core.replicas.llama_cpp import ENGINE_CONTEXT, EngineMachine, WeightFacts, plan_llama_cpp
+from corral.core.replicas.llama_cpp import ENGINE_CONTEXT, EngineMachine, LlamaCppPlan, WeightFacts, plan_llama_cpp
 from corral.settings.values import is_loopback_host
 from corral.system import Disk
 from corral.worker.backends.system_backends import SYSTEM
 from corral.worker.files.areas import OutsideArea, split_key
+from corral.worker.processes.fitted import label_fitted
 from corral.worker.processes.localai_grpc import TOKEN_VARIABLE
 
 # A gRPC backend is ready before it loads a model; only importing its libraries takes time.
@@ -24,6 +25,8 @@ GRPC_READY_WITHIN_S = 600.0
 GRPC_QUIET_WITHIN_S = 60.0
 HTTP_READY_WITHIN_S = 6 * 3600.0
 LLAMA_CPP_LAUNCHER = "llama_cpp"
+LLAMA_CPP = "llama-cpp"
+"""The alias of LocalAI's builds, and the end of their names."""
 _FIELDS = ("{port}", "{host}", "{token}")
 
 
@@ -159,7 +162,12 @@ def plan_process(
         user=settings.user,
         reads=settings.files.of_model(model, start),
         exchange=settings.files.exchange if manifest.protocol == "localai-grpc" else (),
-        labels={"model": model or version.name, "replica": str(replica), "protocol": manifest.protocol},
+        labels={
+            "model": model or version.name,
+            "replica": str(replica),
+            "protocol": manifest.protocol,
+            **_fit_grpc(version, start, settings.machine, weights),
+        },
         generation=generation,
     )
 
@@ -171,7 +179,17 @@ def _fit_engine(
     nothing is passed. For them, the largest context of a model is what they use without being told."""
     if manifest.launcher != LLAMA_CPP_LAUNCHER:
         return msgspec.structs.replace(options, context=None) if options.context == ENGINE_CONTEXT else options
-    plan = plan_llama_cpp(
+    plan = _plan_llama_cpp(options, machine, weights)
+    return msgspec.structs.replace(
+        options,
+        context=plan.context or ENGINE_CONTEXT,
+        slots=plan.slots,
+        soft_options={**plan.options, **options.soft_options},
+    )
+
+
+def _plan_llama_cpp(options: StartOptions, machine: EngineMachine, weights: WeightFacts | None) -> LlamaCppPlan:
+    return plan_llama_cpp(
         machine,
         weights,
         memory_bytes=options.memory_bytes,
@@ -179,12 +197,21 @@ def _fit_engine(
         slots=options.slots,
         embeddings=options.embeddings,
     )
-    return msgspec.structs.replace(
-        options,
-        context=plan.context or ENGINE_CONTEXT,
-        slots=plan.slots,
-        soft_options={**plan.options, **options.soft_options},
-    )
+
+
+def _fit_grpc(
+    version: InstalledVersion, start: StartOptions | None, machine: EngineMachine, weights: WeightFacts | None
+) -> dict[str, str]:
+    """A gRPC backend gets its settings with the call that loads the model, so the frontend is told. LocalAI's frontends
+    plan on their own."""
+    if start is None or version.manifest.protocol != "localai-grpc":
+        return {}
+    names = (version.name, version.metadata.alias, version.metadata.meta_backend_for)
+    if any(name.removesuffix("-development").endswith(LLAMA_CPP) for name in names):
+        fitted = _plan_llama_cpp(start, machine, weights).values
+    else:
+        fitted = {"threads": machine.cores} if machine.cores is not None else {}
+    return label_fitted(fitted)
 
 
 def _known(soft_options: Mapping[str, str], manifest: Manifest) -> dict[str, str]:

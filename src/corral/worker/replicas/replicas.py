@@ -56,7 +56,8 @@ class LocalReplicas:
         start = request.corral.start if request.corral is not None else None
         if start is not None and pin in ("", version_id(version)):
             planned = self._plan(version, request)
-            if (planned.command, planned.reads) != (running.spec.command, running.spec.reads):
+            before = running.spec
+            if (planned.command, planned.reads, planned.labels) != (before.command, before.reads, before.labels):
                 return None
         return running if self.supervisor.reads_current_files(running.spec.key) else None
 
