@@ -58,11 +58,13 @@ class Figures:
     latency_s: float
     """The mean. The middle of a few waves of requests would depend on the number of waves."""
     first_token_s: float
+    engine_s: float
+    """The engine's processor time for each token."""
 
     def told(self) -> str:
         return (
             f"{self.tokens_per_s:8.0f} tokens/s   latency {self.latency_s * 1000:7.0f} ms"
-            f"   first token {self.first_token_s * 1000:7.0f} ms"
+            f"   first token {self.first_token_s * 1000:7.0f} ms   engine {self.engine_s * 1000:6.2f} ms/token"
         )
 
 
@@ -71,6 +73,8 @@ class Served:
     url: str
     key: str
     model: str
+    engine: int
+    """The process."""
 
 
 async def chat(served: Served, number: int, max_tokens: int) -> tuple[int, float, float]:
@@ -104,15 +108,22 @@ async def measure(served: Served, *, chats: int, each: int, max_tokens: int) -> 
     async def talk(number: int) -> list[tuple[int, float, float]]:
         return [await chat(served, number * each + turn, max_tokens) for turn in range(each)]
 
-    began_s = time.perf_counter()
+    began_s, used_s = time.perf_counter(), processor_s(served.engine)
     async with asyncio.timeout(ANSWER_WITHIN_S):
         found = [one for talked in await asyncio.gather(*map(talk, range(chats))) for one in talked]
     took_s = time.perf_counter() - began_s
+    tokens = sum(tokens for tokens, _, _ in found)
     return Figures(
-        tokens_per_s=sum(tokens for tokens, _, _ in found) / took_s,
+        tokens_per_s=tokens / took_s,
         latency_s=statistics.mean(latency_s for _, _, latency_s in found),
         first_token_s=statistics.mean(first_s for _, first_s, _ in found),
+        engine_s=(processor_s(served.engine) - used_s) / tokens,
     )
+
+
+def processor_s(pid: int) -> float:
+    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -127,11 +138,12 @@ def on_engine_cores() -> Iterator[None]:
 
 
 def busy_share(within_s: float = 0.5) -> float:
-    """The share of all processors that is in use. Programs under test are idle meanwhile."""
+    """The share of all processors that is in use. Programs under test are idle meanwhile, and programs of a low
+    priority give way."""
 
     def read() -> tuple[int, int]:
         times = [int(value) for value in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        return sum(times), times[3] + times[4]
+        return sum(times), times[1] + times[3] + times[4]  # niced, idle, and waiting for a disk
 
     (total, idle), _ = read(), time.sleep(within_s)
     total_after, idle_after = read()
@@ -147,7 +159,7 @@ def by_hand(command: list[str], port: int, model: str) -> Iterator[Served]:
     url = f"http://127.0.0.1:{port}"
     try:
         wait_until(lambda: _is_healthy(url), what="the engine is ready", within_s=120)
-        yield Served(url, "", model)
+        yield Served(url, "", model, process.pid)
     finally:
         process.kill()
         process.wait(30)
@@ -206,13 +218,26 @@ def compare(name: str, corral: Served, direct: Served, options: argparse.Namespa
     return lowest
 
 
-def serve(admin: Admin, name: str, config: str) -> Served:
+def serve(admin: Admin, name: str, config: str, worker: Path) -> Served:
     added = admin.call("POST", "/api/models", body={"config": config})
     assert added.status == 201, added.body
     asked = {"model": name, "max_tokens": 1, "messages": [{"role": "user", "content": "hello"}]}
     answer = admin.call("POST", "/v1/chat/completions", body=asked, within_s=300)
     assert answer.status == 200, answer.body
-    return Served(admin.url, admin.key, name)
+    return Served(admin.url, admin.key, name, find_engine(worker))
+
+
+def find_engine(worker: Path) -> int:
+    """The newest process that runs one of the worker's backends."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if any(one.startswith(f"{worker}/backends/".encode()) for one in arguments[:4]):
+            found.append(int(entry.name))
+    return max(found)
 
 
 def run(directory: Path, options: argparse.Namespace, opened: ExitStack) -> list[float]:
@@ -233,15 +258,16 @@ def run(directory: Path, options: argparse.Namespace, opened: ExitStack) -> list
         fleet.start_worker("one")
     admin.wait_for_status("one", "healthy", within_s=60)
 
+    worker = fleet.worker_dir("one")
     ratios = []
-    corral = serve(admin, "mock", "name: mock\nbackend: vllm-mock\nparameters: {model: some/model}\n")
+    corral = serve(admin, "mock", "name: mock\nbackend: vllm-mock\nparameters: {model: some/model}\n", worker)
     port = free_port()
     command = [sys.executable, vllm_mock.__file__, "serve", "some/model", f"--port={port}"]
     with by_hand(command, port, "mock") as direct:
         ratios.append(compare("mock of vLLM", corral, direct, options))
 
     config = "\n".join(line for line in shelf.config("llama").splitlines() if not line.startswith("context_size"))
-    corral = serve(admin, "llama", config)
+    corral = serve(admin, "llama", config, worker)
     best = max(SLOTS_BY_HAND, key=lambda slots: _throughput(home, weights, slots, options))
     command, port = llama_cpp_by_hand(home, weights, best, options.context)
     with by_hand(command, port, "m") as direct:

@@ -15,7 +15,7 @@ SLOT_CONTEXT = 4096
 """A further slot is worth it while each has at least this much context, or all that the model was trained for."""
 CONTEXT_STEP = 256
 """llama.cpp rounds a context up to a multiple of this."""
-MOST_SLOTS_CPU, MOST_SLOTS_GPU = 16, 32
+MOST_SLOTS = 32
 """More slots add little: by then the processor, not the memory's speed, limits a batch."""
 BUFFERS_BASE_BYTES, BUFFERS_SHARE, BUFFERS_MOST_BYTES = 128 * MIB, 0.06, 768 * MIB
 """What the engine needs beside weights and context."""
@@ -85,12 +85,11 @@ def plan_llama_cpp(
     embeddings: bool = False,
 ) -> LlamaCppPlan:
     """`memory_bytes`: reserved by placement; None if it is unknown. `context`, `slots`: from the configuration."""
-    most = MOST_SLOTS_GPU if machine.has_gpu else MOST_SLOTS_CPU
     room = _room_bytes(weights, memory_bytes) if weights is not None else None
     # Host memory keeps prompts; on a machine with a GPU, that is not the memory that was reserved.
     cached = room // PROMPT_CACHE_PARTS if room is not None and not machine.has_gpu else None
     tokens = _tokens(weights, (room or 0) - (cached or 0))
-    taken, size = _share_tokens(tokens, weights, context=context, slots=slots, most=most)
+    taken, size = _share_tokens(tokens, weights, context=context, slots=slots)
     return LlamaCppPlan(
         slots=taken,
         context=size,
@@ -120,20 +119,20 @@ def _tokens(weights: WeightFacts | None, room_bytes: int) -> int | None:
 
 
 def _share_tokens(
-    tokens: int | None, weights: WeightFacts | None, *, context: int | None, slots: int | None, most: int
+    tokens: int | None, weights: WeightFacts | None, *, context: int | None, slots: int | None
 ) -> tuple[int, int | None]:
     """Slots, and the context of each."""
     trained = weights.trained_context if weights is not None else None
     if context == ENGINE_CONTEXT:
         count = tokens // trained if tokens is not None and trained else FALLBACK_SLOTS
-        return slots or max(1, min(count, most)), trained
+        return slots or max(1, min(count, MOST_SLOTS)), trained
     if context is not None:
         count = tokens // context if tokens is not None else FALLBACK_SLOTS
-        return slots or max(1, min(count, most)), context
+        return slots or max(1, min(count, MOST_SLOTS)), context
     least = min(trained or SLOT_CONTEXT, SLOT_CONTEXT)
     if tokens is None:
         return slots or FALLBACK_SLOTS, least
-    count = slots or max(1, min(tokens // least, most))
+    count = slots or max(1, min(tokens // least, MOST_SLOTS))
     return count, min(trained or tokens, max(least, tokens // count // CONTEXT_STEP * CONTEXT_STEP))
 
 
