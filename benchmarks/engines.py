@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -260,18 +261,20 @@ def run(directory: Path, options: argparse.Namespace, opened: ExitStack) -> list
 
     worker = fleet.worker_dir("one")
     ratios = []
-    corral = serve(admin, "mock", "name: mock\nbackend: vllm-mock\nparameters: {model: some/model}\n", worker)
-    port = free_port()
-    command = [sys.executable, vllm_mock.__file__, "serve", "some/model", f"--port={port}"]
-    with by_hand(command, port, "mock") as direct:
-        ratios.append(compare("mock of vLLM", corral, direct, options))
-
-    config = "\n".join(line for line in shelf.config("llama").splitlines() if not line.startswith("context_size"))
-    corral = serve(admin, "llama", config, worker)
-    best = max(SLOTS_BY_HAND, key=lambda slots: _throughput(home, weights, slots, options))
-    command, port = llama_cpp_by_hand(home, weights, best, options.context)
-    with by_hand(command, port, "m") as direct:
-        ratios.append(compare(f"llama.cpp, by hand with {best} slots", corral, direct, options))
+    if options.only != "llama.cpp":
+        corral = serve(admin, "mock", "name: mock\nbackend: vllm-mock\nparameters: {model: some/model}\n", worker)
+        port = free_port()
+        command = [sys.executable, vllm_mock.__file__, "serve", "some/model", f"--port={port}"]
+        with by_hand(command, port, "mock") as direct:
+            ratios.append(compare("mock of vLLM", corral, direct, options))
+    if options.only != "vllm":
+        # Found first: the engine of a worker would take a part of its time.
+        best = max(SLOTS_BY_HAND, key=lambda slots: _throughput(home, weights, slots, options))
+        config = "\n".join(line for line in shelf.config("llama").splitlines() if not line.startswith("context_size"))
+        corral = serve(admin, "llama", config, worker)
+        command, port = llama_cpp_by_hand(home, weights, best, options.context)
+        with by_hand(command, port, "m") as direct:
+            ratios.append(compare(f"llama.cpp, by hand with {best} slots", corral, direct, options))
     return ratios
 
 
@@ -285,6 +288,7 @@ def _throughput(home: Path, weights: Path, slots: int, options: argparse.Namespa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("vllm", "llama.cpp"), help="this engine")
     parser.add_argument("--weights", type=Path, help="a model for llama.cpp")
     parser.add_argument("--chats", type=int, default=64, help="at the same time")
     parser.add_argument("--few", type=int, default=4, help="at the same time, in the case without a queue")
@@ -293,6 +297,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=512, help="of one slot of llama.cpp by hand")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that all programs are stopped too
     os.sched_setaffinity(0, OTHER_CORES)
     directory = Path(tempfile.mkdtemp(prefix="corral-engines-"))
     try:
