@@ -47,6 +47,8 @@ ANSWER_WITHIN_S = 600.0
 CORES = sorted(os.sched_getaffinity(0))
 ENGINE_CORES = CORES[: max(1, len(CORES) // 2)]
 OTHER_CORES = CORES[len(ENGINE_CORES) :] or CORES
+FEW_EACH = 2
+"""A few chats have so many turns more, so that a round is not over at once."""
 QUIET_SHARE = 0.15
 """The share of the processors that other programs may use."""
 SIZES = {"size": 512, "layers": 6, "heads": 8, "hidden": 1408}
@@ -187,7 +189,8 @@ def compare(name: str, corral: Served, direct: Served, options: argparse.Namespa
     """The lowest of the ratios: throughput, and latency the other way round."""
 
     def run(served: Served, chats: int) -> Figures:
-        return asyncio.run(measure(served, chats=chats, each=options.each, max_tokens=options.tokens))
+        each = options.each * (1 if chats == options.chats else FEW_EACH)
+        return asyncio.run(measure(served, chats=chats, each=each, max_tokens=options.tokens))
 
     for served in (corral, direct):  # warm, and the gateway has learnt what the engine takes
         run(served, options.chats)
@@ -198,8 +201,7 @@ def compare(name: str, corral: Served, direct: Served, options: argparse.Namespa
         noisy: list[tuple[Figures, Figures]] = []
         while len(quiet) < options.rounds and len(noisy) < options.rounds * 3:
             before = busy_share()
-            # Neither is always the first.
-            if len(quiet) % 2:
+            if (len(quiet) + len(noisy)) % 2:  # neither is always the first
                 ours, theirs = run(corral, chats), run(direct, chats)
             else:
                 theirs, ours = run(direct, chats), run(corral, chats)
@@ -292,7 +294,9 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, help="a model for llama.cpp")
     parser.add_argument("--chats", type=int, default=64, help="at the same time")
     parser.add_argument("--few", type=int, default=4, help="at the same time, in the case without a queue")
-    parser.add_argument("--each", type=int, default=2, help="chats one after another")
+    parser.add_argument(
+        "--each", type=int, default=4, help="chats one after another; with one alone, fewer slots seem faster"
+    )
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--context", type=int, default=512, help="of one slot of llama.cpp by hand")
     parser.add_argument("--rounds", type=int, default=5)
