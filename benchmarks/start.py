@@ -21,7 +21,7 @@ from harness.waiting import wait_until
 
 STARTS = 5
 LIMIT_S = 4.0
-LIMIT_MB = 250.0
+LIMIT_MB = 200.0
 
 
 def start(directory: Path) -> tuple[float, float, dict[str, float]]:
@@ -32,6 +32,7 @@ def start(directory: Path) -> tuple[float, float, dict[str, float]]:
         wait_until(lambda: up.admin.nodes()["first"]["status"] == "healthy", what="healthy", within_s=60, every_s=0.02)
         took = time.perf_counter() - began
         up.wait_ready()
+        wait_until(up.is_small, what="the supervisor alone is left of `corral up`", within_s=20, every_s=0.02)
         parts = {"up": psutil.Process(up.program.pid), **up.children()}
         sizes = {name: process.memory_info().rss / 1e6 for name, process in parts.items()}
         cpu = sum(process.cpu_times().user + process.cpu_times().system for process in parts.values())

@@ -103,18 +103,18 @@ def test_on_a_phone_everything_fits_the_width_and_navigation_is_at_the_bottom(op
 def test_the_theme_follows_the_system_until_one_is_chosen_and_the_choice_lasts(open_page: OpenPage) -> None:
     page = open_page(color_scheme="dark")
     expect(page.get_by_role("heading", name="Nodes", level=1)).to_be_visible()
-    assert brightness(page) < 60
+    wait_for_brightness(page, "< 60")
     page.get_by_role("button", name=re.compile("theme and sign-out")).click()
     page.get_by_role("menuitemradio", name="Light").click()
-    assert brightness(page) > 200
+    wait_for_brightness(page, "> 200")
     page.reload()
     expect(page.get_by_role("heading", name="Nodes", level=1)).to_be_visible()
-    assert brightness(page) > 200
+    wait_for_brightness(page, "> 200")
 
 
-def brightness(page: Page) -> float:
-    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    return max(float(part) for part in re.findall(r"[\d.]+", colour)[:3])
+def wait_for_brightness(page: Page, condition: str) -> None:
+    colours = r"getComputedStyle(document.body).backgroundColor.match(/[\d.]+/g).slice(0, 3).map(Number)"
+    page.wait_for_function(f"() => Math.max(...{colours}) {condition}")
 
 
 def test_the_system_page_shows_the_state_of_store_and_bus(open_page: OpenPage) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from corral.core.backoff import PROCESS_RESTARTS
 from corral.core.durations import format_age, format_duration, parse_duration_s
 from corral.core.errors import InvalidInput
-from corral.core.sizes import format_bytes, parse_budget_bytes
+from corral.core.sizes import format_bytes, parse_budget_bytes, parse_size_bytes, read_size_bytes
 
 GIB = 1 << 30
 
@@ -72,3 +72,28 @@ def test_format_bytes(count: int, text: str) -> None:
 @given(failures=st.integers(-3, 10_000), draw=st.floats(0, 1))
 def test_a_restart_is_never_at_once_and_never_later_than_the_cap(failures: int, draw: float) -> None:
     assert 0.25 <= PROCESS_RESTARTS.delay_s(failures, draw) <= 30.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("94MB", 94_000_000),
+        ("94MiB", 94 << 20),
+        ("1.5 GiB", 3 << 29),
+        ("4G", 4_000_000_000),
+        ("4gib", 4 << 30),
+        (" 12 ", 12),
+        ("about 4 GB", None),
+        ("4 XB", None),
+        ("-1", None),
+        ("", None),
+    ],
+)
+def test_sizes_as_people_and_galleries_write_them(text: str, expected: int | None) -> None:
+    assert read_size_bytes(text) == expected
+    if expected is not None:
+        assert parse_size_bytes(text) == expected
+        return
+    with pytest.raises(InvalidInput, match="write for example 94MiB"):
+        parse_size_bytes(text)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from corral.cli.client.api import connect
@@ -146,6 +147,15 @@ def test_doctor_takes_no_other_frontend_for_the_one_of_its_data_directory(
     said = "\n".join(f"{finding.text} {finding.advice}" for finding in examine(api, read_status(api)))
     assert f"not running in {tmp_path}" in said
     assert up.url not in said
+
+
+def test_when_everything_is_ready_a_small_supervisor_is_left_with_the_same_children(up: Up) -> None:
+    wait_until(up.is_small, what="the supervisor alone is left of `corral up`", within_s=30)
+    parent = psutil.Process(up.program.pid)
+    loaded = {Path(mapped.path).name for mapped in parent.memory_maps()}
+    assert not [name for name in loaded if name.startswith(("_pydantic_core", "loop."))]
+    assert {child.ppid() for child in up.children().values()} == {parent.pid}
+    assert len(up.children()) == 3
 
 
 @pytest.mark.parametrize("part", ["frontend", "worker", "nats-server"])

@@ -70,6 +70,10 @@ class Up:
     def output_count(self) -> int:
         return self.program.output().count("Ctrl-C stops everything.")
 
+    def is_small(self) -> bool:
+        """Whether everything is ready and the parent has continued as a supervisor."""
+        return "corral.roles.up" in psutil.Process(self.program.pid).cmdline()
+
     def children(self) -> dict[str, psutil.Process]:
         found = {}
         for child in psutil.Process(self.program.pid).children():

@@ -4,10 +4,6 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-import structlog
-
-log = structlog.get_logger()
-
 AGAIN_AFTER_S = 0.2
 TRIES_MOST = 50
 
@@ -24,4 +20,6 @@ async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=AGAIN_AFTER_S)
-    log.warning("tasks.not_ended", tasks=sorted(task.get_name() for task in left))
+    import structlog  # here, because the supervisor of `corral up` uses this module and keeps its memory small
+
+    structlog.get_logger().warning("tasks.not_ended", tasks=sorted(task.get_name() for task in left))

@@ -13,11 +13,41 @@ LOG_LIMIT_BYTES = 20 << 20
 _PR_SET_PDEATHSIG = 1
 
 
+class Adopted:
+    """A child that was started before this process replaced its program. Linux only."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ended = asyncio.Event()
+        self._handle = os.pidfd_open(pid)
+        asyncio.get_running_loop().add_reader(self._handle, self._reap)
+
+    def _reap(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._handle)
+        os.close(self._handle)
+        _, status = os.waitpid(self.pid, 0)
+        self.returncode = os.waitstatus_to_exitcode(status)
+        self._ended.set()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)  # it has not been waited for, so no other process has this id
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 class Child:
-    def __init__(self, process: asyncio.subprocess.Process, log_path: Path | None, log_start: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Adopted, log_path: Path | None, log_start: int) -> None:
         self._process = process
         self._log_path = log_path
-        self._log_start = log_start
+        self.log_start = log_start
 
     @property
     def pid(self) -> int:
@@ -54,7 +84,7 @@ class Child:
         try:
             with self._log_path.open("rb") as file:
                 size = self._log_path.stat().st_size
-                file.seek(max(self._log_start if self._log_start <= size else 0, size - 16_384))
+                file.seek(max(self.log_start if self.log_start <= size else 0, size - 16_384))
                 return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
         except OSError:
             return ""

@@ -55,9 +55,9 @@ class Disk(Protocol):
         """Of all files below it; hard links count once."""
         ...
 
-    def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
-        """Locks the directory for one process of a kind. Raises Conflict if another process holds it, Unavailable if
-        it cannot be used."""
+    def hold(self, directory: Path, what: str) -> AbstractContextManager[int]:
+        """Locks the directory for one process of a kind; gives the lock's descriptor. Raises Conflict if another
+        process holds it, Unavailable if it cannot be used."""
         ...
 
     def is_held(self, directory: Path, what: str) -> bool: ...
@@ -134,7 +134,7 @@ class SystemDisk:
                 sizes[status.st_dev, status.st_ino] = status.st_size
         return sum(sizes.values())
 
-    def hold(self, directory: Path, what: str) -> AbstractContextManager[None]:
+    def hold(self, directory: Path, what: str) -> AbstractContextManager[int]:
         return lock_directory(directory, what)
 
     def is_held(self, directory: Path, what: str) -> bool:

@@ -25,8 +25,9 @@ def is_locked(directory: Path, what: str) -> bool:
 
 
 @contextmanager
-def lock_directory(directory: Path, what: str) -> Iterator[None]:
-    """Holds the lock while the block runs. The kernel releases it when the process ends for any reason."""
+def lock_directory(directory: Path, what: str) -> Iterator[int]:
+    """Holds the lock while the block runs, and gives its descriptor. The kernel releases it when the process ends for
+    any reason."""
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(directory / f"{what}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -46,6 +47,6 @@ def lock_directory(directory: Path, what: str) -> Iterator[None]:
         with suppress(OSError):  # on a full disk the lock is held without the process id
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
-        yield
+        yield handle
     finally:
         os.close(handle)

@@ -8,20 +8,16 @@ from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
-import structlog
-
 from corral.system.cancel_tasks import end_tasks
 from corral.system.interrupts import MergingHandler, ignore_interrupts
-
-log = structlog.get_logger()
 
 T = TypeVar("T")
 
 
-def run_until_signal(main: Callable[[], Awaitable[None]]) -> None:
+def run_until_signal(main: Callable[[], Awaitable[None]], *, fast: bool = True) -> None:
     """Runs `main`. SIGINT and SIGTERM cancel it, so that its `finally` blocks stop everything in order. Further signals
-    have no effect, also while the interpreter shuts down."""
-    asyncio.run(_run(main)) if sys.platform == "win32" else _run_uvloop(main)
+    have no effect, also while the interpreter shuts down. `fast` uses an event loop that takes more memory."""
+    _run_uvloop(main) if fast and sys.platform != "win32" else asyncio.run(_run(main))
 
 
 def _run_uvloop(main: Callable[[], Awaitable[None]]) -> None:
@@ -38,17 +34,16 @@ async def _run(main: Callable[[], Awaitable[None]]) -> None:
     work = asyncio.ensure_future(main())
     stopping = False
 
-    def stop(name: str) -> None:
+    def stop() -> None:
         nonlocal stopping
         if not stopping:
             stopping = True
-            log.debug("role.stopping", signal=name)
             work.cancel()
 
     loop = asyncio.get_running_loop()
 
-    def hear(number: int, _frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(stop, signal.Signals(number).name)
+    def hear(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(stop)
 
     # Not the loop's own handlers: while the loop removes them, SIGINT raises for a moment.
     before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}

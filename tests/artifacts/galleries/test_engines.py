@@ -9,24 +9,11 @@ from corral.artifacts.galleries.catalogue import CORRAL_GALLERY, Catalogue, ship
 from corral.artifacts.galleries.entries import BackendEntry, backend_request, parse_backends
 from corral.core.backends.acceleration import has_accelerator, is_accelerated
 from corral.core.backends.variants import Chosen, Unfit
+from harness.capabilities import CAPABILITIES
 
 LOCALAI = (Path(__file__).parent / "localai_families.yaml").read_bytes()
 DOCUMENT = Path(__file__).parents[3] / "docs" / "engines.md"
 
-CAPABILITIES = (
-    "default",
-    "nvidia",
-    "nvidia-cuda-12",
-    "nvidia-cuda-13",
-    "nvidia-l4t",
-    "nvidia-l4t-cuda-12",
-    "nvidia-l4t-cuda-13",
-    "amd",
-    "intel",
-    "vulkan",
-    "metal",
-    "darwin-x86",
-)
 BUILDS = {
     "llama-cpp": (
         "corral@cpu-xllamacpp",

@@ -30,24 +30,11 @@ from corral.artifacts.yaml import load_yaml
 from corral.core.backends.variants import Chosen, index_by_name, is_meta, resolve_variant
 from corral.system import SystemClock, SystemIds
 from harness.artifacts import Exchange, FakeRegistry, Reply
+from harness.capabilities import CAPABILITIES
 
 SHARED = Path(os.environ.get("CORRAL_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
 REAL = SHARED / "localai-backend-index.yaml" if (SHARED / "localai-backend-index.yaml").exists() else None
 needs_real = pytest.mark.skipif(REAL is None, reason="the real LocalAI index is not on this machine")
-CAPABILITIES = [
-    "default",
-    "nvidia",
-    "nvidia-cuda-12",
-    "nvidia-cuda-13",
-    "nvidia-l4t",
-    "nvidia-l4t-cuda-12",
-    "nvidia-l4t-cuda-13",
-    "amd",
-    "intel",
-    "vulkan",
-    "metal",
-    "darwin-x86",
-]
 
 
 def rule(entries: dict[str, dict[str, object]], name: str, capability: str) -> str | None:

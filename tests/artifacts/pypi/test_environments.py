@@ -196,6 +196,15 @@ def test_without_a_python_that_fits_nothing_is_downloaded_and_the_versions_that_
     assert {path for _, path, _ in registry.requests} == {"/simple/engine/"}
 
 
+def test_a_version_that_does_not_exist_is_not_blamed_on_the_platform(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
+    normal = serve(registry, wheel("engine", "1.0", "x"), wheel("engine", "1.1", "x"))
+    with pytest.raises(NoPlatformFits, match=r"no such version; the newest there: 1\.1, 1\.0") as caught:
+        install(make_installer(pypi=PypiSettings(index_url=normal)), "pypi://engine==9.9", manifest=ENGINE)
+    assert "platform" not in str(caught.value)
+
+
 def test_packages_for_another_machine_are_not_blamed_on_python(
     registry: FakeRegistry, make_installer: Callable[..., Installer]
 ) -> None:

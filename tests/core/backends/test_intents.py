@@ -178,16 +178,31 @@ def test_what_counts_as_carried_out(
 
 
 @pytest.mark.parametrize(
-    ("verb", "ensures_presence", "changes_version"),
+    ("verb", "ensures_presence", "changes_version", "is_undone_by_cancel"),
     [
-        (Verb.INSTALL, True, False),
-        (Verb.UPGRADE, True, True),
-        (Verb.ROLLBACK, True, True),
-        (Verb.DELETE, False, False),
+        (Verb.INSTALL, True, False, False),
+        (Verb.UPGRADE, True, True, True),
+        (Verb.ROLLBACK, True, True, True),
+        (Verb.PIN, True, True, True),
+        (Verb.FOLLOW, True, False, False),
+        (Verb.DELETE, False, False, True),
     ],
 )
-def test_verbs(verb: Verb, ensures_presence: bool, changes_version: bool) -> None:
+def test_verbs(verb: Verb, ensures_presence: bool, changes_version: bool, is_undone_by_cancel: bool) -> None:
     assert (verb.ensures_presence, verb.changes_version) == (ensures_presence, changes_version)
+    assert verb.is_undone_by_cancel is is_undone_by_cancel
+
+
+def test_what_only_the_last_report_shows_is_kept_with_the_step() -> None:
+    step = plan_next(intent(), AttemptConfirmed("sha256:found"), draw=1.0, limits=LIMITS)
+    assert (step.digest, step.error, step.due_in_s, step.failed) == ("sha256:found", "", 0.0, False)
+
+
+@pytest.mark.parametrize("attempts", [0, 8, 9, 20])
+def test_a_final_failure_ends_it_whatever_attempts_are_left(attempts: int) -> None:
+    outcome = AttemptRejected("does not start", outdated=True, final=True)
+    step = plan_next(intent(attempts=attempts), outcome, draw=1.0, limits=LIMITS)
+    assert (step.state, step.final, step.higher_generation) == (S.DEAD_LETTERED, True, False)
 
 
 @pytest.mark.parametrize(

@@ -560,6 +560,48 @@ def test_how_long_a_replica_of_an_older_revision_gets_requests(
     assert released(replicas, low) == expected
 
 
+# Draining
+
+
+@pytest.mark.parametrize(
+    ("replica", "pace", "drained", "stopped"),
+    [
+        pytest.param(ready("1", state="draining"), PACE, [], ["1"], id="an-idle-one-stops"),
+        pytest.param(ready("1", state="draining", **BUSY), PACE, [], [], id="a-busy-one-finishes-first"),
+        pytest.param(
+            ready("1", state="draining", draining_ms=DRAIN_WITHIN_MS, **BUSY), PACE, [], ["1"], id="within-the-limit"
+        ),
+        pytest.param(
+            ready("1", state="draining", draining_ms=DRAIN_WITHIN_MS - 1, **BUSY), PACE, [], [], id="and-not-before-it"
+        ),
+        pytest.param(
+            ready("1", state="draining", draining_ms=5, drain_within_ms=5, **BUSY), PACE, [], ["1"], id="its-own-limit"
+        ),
+        pytest.param(
+            ready("1", state="draining", drain_within_ms=0, **BUSY), PACE, [], ["1"], id="which-may-be-no-time-at-all"
+        ),
+        pytest.param(
+            ready("1", state="draining", draining_ms=7, **BUSY), ScalingPace(drain_ms=7), [], ["1"], id="a-shorter-pace"
+        ),
+        pytest.param(ready("1", routed=False, **OLD), PACE, ["1"], [], id="one-that-gets-no-requests-drains"),
+        pytest.param(ready("1", routed=False, **OLD, **BUSY), PACE, ["1"], [], id="busy-or-not"),
+        pytest.param(ready("1", **OLD), PACE, [], [], id="one-that-still-gets-requests-waits-for-its-successor"),
+        pytest.param(ready("1", routed=False), PACE, [], [], id="one-that-may-stay-does-not-drain"),
+        pytest.param(ready("1", state="loading", **OLD), PACE, [], ["1"], id="a-load-that-must-end-stops"),
+        pytest.param(ready("1", state="starting", **OLD), PACE, [], ["1"], id="also-while-it-starts"),
+        pytest.param(ready("1", state="loading"), PACE, [], [], id="a-load-that-may-stay-goes-on"),
+        pytest.param(ready("1", state="stopping", **OLD), PACE, [], [], id="one-that-stops-already-is-left-alone"),
+    ],
+)
+def test_when_a_replica_that_must_end_drains_and_stops(
+    replica: ReplicaView, pace: ScalingPace, drained: list[str], stopped: list[str]
+) -> None:
+    plan = plan_scaling(view(replica, pace=pace))
+    assert [remove.replica_id for remove in plan.drain] == drained
+    assert [remove.replica_id for remove in plan.stop] == stopped
+    assert all(remove.why for remove in (*plan.drain, *plan.stop))
+
+
 # What must hold for any model
 
 

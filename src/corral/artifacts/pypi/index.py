@@ -47,6 +47,7 @@ from corral.system.json import decode_json
 
 INDEX_BYTES = 64 << 20
 AT_ONCE = 8
+VERSIONS_SHOWN = 5
 SOURCE_ENDINGS = (".tar.gz", ".zip")
 HOW_TO_ALLOW = "CORRAL_ALLOW_SOURCE_BUILDS=true or `--allow-source-builds` allows building them"
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
@@ -170,10 +171,18 @@ class PypiIndex:
 
     def why_none(self, package: str, wanted: SpecifierSet) -> str:
         name = canonicalize_name(package)
-        why = self._unusable.get(name, "the index has no wheel for this platform")
+        why = self._why_unusable(name, wanted)
         if any(wanted.contains(version, prereleases=True) for version in self._sources_refused.get(name, ())):
             return f"{why}; there are source packages, and {HOW_TO_ALLOW}"
         return why
+
+    def _why_unusable(self, name: str, wanted: SpecifierSet) -> str:
+        page = self._pages.get(name)
+        there = {found for file in page.files if (found := _version_of(file.filename))} if page is not None else set()
+        if there and not any(wanted.contains(version, prereleases=True) for version in there):
+            newest = ", ".join(str(version) for version in sorted(there, reverse=True)[:VERSIONS_SHOWN])
+            return f"the index has no such version; the newest there: {newest}"
+        return self._unusable.get(name, "the index has no wheel for this platform")
 
     def for_python(self, python: Interpreter) -> "PypiIndex":
         """The same index for another interpreter. What was read is not read again."""
@@ -266,7 +275,7 @@ class PypiIndex:
             if wheel.version == wanted and not wheel.from_source
         ]
         if not fitting:
-            why = self._unusable.get(canonicalize_name(reference.package), "the index has no wheel for this platform")
+            why = self._why_unusable(canonicalize_name(reference.package), SpecifierSet(f"=={wanted}"))
             raise NoPlatformFits(f"{reference.package} {reference.version}: {why}.")
         wheel = self.sized(fitting[0], cancel)
         return ResolvedArtifact(
@@ -406,6 +415,16 @@ def _usable(name: str, file: _JsonFile, url: str, python: Interpreter) -> Wheel 
         has_metadata=bool(file.core_metadata),
         size=file.size,
     )
+
+
+def _version_of(filename: str) -> Version | None:
+    """None for a file that is no package."""
+    try:
+        if filename.endswith(SOURCE_ENDINGS):
+            return parse_sdist_filename(filename)[1]
+        return parse_wheel_filename(filename)[1]
+    except (InvalidSdistFilename, InvalidWheelFilename):
+        return None
 
 
 def _is_for(file: _JsonFile, python: Interpreter) -> bool:

@@ -1,6 +1,7 @@
 """`corral demo`: three workers on this machine, a model on two of them, and one worker killed."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ import click
 
 from corral.cli.client.api import Api
 from corral.cli.client.conversation import Answered, ask
-from corral.cli.commands.up import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, ComponentFailed, print_line
 from corral.cli.commands.watch_operation import exit_code_of, wait_for
 from corral.cli.program_name import command
 from corral.core.errors import CorralError, NotFound, Unavailable
 from corral.core.sizes import format_bytes
-from corral.roles.up.children import UpChild, UpChildPlan
+from corral.roles.up.children import UpChildPlan
+from corral.roles.up.supervisor import STOP_WITHIN_S, WORKER_STOP_WITHIN_S, ComponentFailed, UpChild, print_line
 from corral.settings.roles import UpSettings
 from corral.settings.values import data_home
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
@@ -97,9 +98,7 @@ class Demo:
             ports = f"--backend-ports={first}-{first + 999}"
             self._components[name] = self._plan.worker(name, name, self._directory / name, ports)
         for component in self._components.values():
-            component.child = await spawn_child(
-                component.command, environment=component.environment, log_path=component.log_path
-            )
+            component.child = await spawn_child(component.command, environment=os.environ, log_path=component.log_path)
 
     async def _stop(self) -> None:
         workers = [self._components[name] for name in NODES if name in self._components]

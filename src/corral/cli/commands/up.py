@@ -1,13 +1,11 @@
 """`corral up`: a bus, a frontend and a worker on this machine, as child processes that are restarted when they exit."""
 
 import asyncio
-import errno
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
@@ -16,32 +14,22 @@ from corral.cli.client.api import command_on
 from corral.cli.client.last_run import LastRun, describe_changes, read_last_run, write_last_run
 from corral.cli.client.settings_flags import read_settings, settings_options
 from corral.cli.program_name import command
-from corral.core.backoff import PROCESS_RESTARTS
 from corral.core.errors import CorralError, InvalidSetting
 from corral.core.sizes import format_bytes
 from corral.roles.frontend.exposure import check_exposure, local_url, public_url
-from corral.roles.up.children import UpChild, UpChildPlan
+from corral.roles.up.children import UpChildPlan
+from corral.roles.up.supervisor import Spawn, UpChild, UpSupervisor, continue_small, print_line
 from corral.settings.roles import UpSettings
 from corral.settings.values import is_loopback_host, split_host_port
 from corral.system import Clock, Disk, Ids, SystemClock, SystemDisk, SystemIds
-from corral.system.children import Child, bound_log, spawn_child
+from corral.system.children import spawn_child
 from corral.system.http_client import get_json
 from corral.system.listen import bind_socket, host_name
 from corral.system.run import run_until_signal
 from corral.system.secret_files import read_secret
 from corral.telemetry.logs import configure_logs
 
-STOP_WITHIN_S = 12.0
-# A worker waits for requests in flight, deregisters and stops its backends; a stuck backend takes 20 s.
-WORKER_STOP_WITHIN_S = 40.0
 READY_WITHIN_S = 60.0
-STEADY_AFTER_S = 20.0
-BOUND_LOGS_EVERY_S = 30.0
-SPAWN_RETRY_S = 10.0
-LOOK_AT_DISK_EVERY_S = 3.0
-FULL_BELOW_BYTES = 4 << 20
-# Exit codes that mean that a restart does not help.
-PERMANENT_FAILURES = (2, 3)
 JOINED = ("node.registered", "node.returned")
 
 
@@ -60,19 +48,6 @@ def up_command(**flags: Any) -> None:
     run_until_signal(Up(settings, spawn=spawn_child, clock=SystemClock(), ids=SystemIds(), disk=SystemDisk()).run)
 
 
-def print_line(text: str = "") -> None:
-    try:
-        click.echo(text)
-        sys.stdout.flush()
-    except OSError as error:
-        if error.errno != errno.ENOSPC:  # the output is a file on a full disk: no reason to stop
-            raise
-
-
-class Spawn(Protocol):
-    async def __call__(self, command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> Child: ...
-
-
 def _describe(node: dict[str, Any]) -> str:
     memory = node.get("total_ram")
     about = [f"{node.get('cpu_count') or '?'} cores", f"{format_bytes(memory)} RAM" if memory else "RAM unknown"]
@@ -83,10 +58,6 @@ def _is_in_place(node: dict[str, Any]) -> bool:
     """Whether the node is connected. A node that is drained, or unhealthy because of its own disk or clock, counts."""
     drained = node["state"] == "draining" and bool(node["drain_requested"])
     return node["state"] == "healthy" or drained or (node["state"] == "unhealthy" and node["reachable"])
-
-
-class ComponentFailed(CorralError):
-    code = "component_failed"
 
 
 class Up:
@@ -106,17 +77,17 @@ class Up:
 
     async def run(self) -> None:
         began_s = self._clock.monotonic_s()
-        with self._disk.hold(self._data, "up"):
+        with self._disk.hold(self._data, "up") as lock:
             self._check_ports()
             components = self._plan.everything(self._name)
             print_line(f"Corral {__version__}, data in {self._data}\n")
             self._remember()
-            try:
-                await self._run_components(components, began_s)
-            finally:
-                print_line("\nStopping ...")
-                await self._stop(components)
-                print_line("Everything has stopped.")
+            supervisor = UpSupervisor(
+                components, self._data, spawn=self._spawn, clock=self._clock, ids=self._ids, disk=self._disk
+            )
+            main = asyncio.current_task()
+            assert main is not None
+            await supervisor.run(self._finish_start(components, began_s, lock, main))
 
     def _remember(self) -> None:
         now = LastRun(name=self._name, listen=self._settings.listen, bus_port=self._settings.bus_port)
@@ -133,42 +104,13 @@ class Up:
         bind_socket(self._host, self._port, setting="--listen").close()
         bind_socket(self._host, self._settings.bus_port, setting="--bus-port").close()
 
-    async def _run_components(self, components: list[UpChild], began_s: float) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for component in components:
-                tasks.create_task(self._keep(component), name=component.name)
-            tasks.create_task(self._announce(components, began_s), name="announce")
-            tasks.create_task(self._bound_logs(components), name="logs")
-            tasks.create_task(self._watch_disk(), name="disk")
+    async def _finish_start(
+        self, components: Sequence[UpChild], began_s: float, lock: int, main: asyncio.Task[None]
+    ) -> None:
+        await self._announce(components, began_s)
+        await continue_small(components, self._data, lock=lock, main=main)
 
-    async def _keep(self, component: UpChild) -> None:
-        failures = 0
-        while True:
-            started_s = self._clock.monotonic_s()
-            try:
-                component.child = await self._spawn(
-                    component.command, environment=component.environment, log_path=component.log_path
-                )
-            except OSError as error:
-                if not component.ready.is_set():
-                    raise ComponentFailed(f"the {component.name} cannot start: {error}") from error
-                print_line(f"The {component.name} cannot start: {error}. Retrying in {SPAWN_RETRY_S:.0f} s.")
-                await asyncio.sleep(SPAWN_RETRY_S)
-                continue
-            code = await component.child.wait()
-            if not component.ready.is_set() and code in PERMANENT_FAILURES:
-                raise ComponentFailed(f"the {component.name} cannot start:\n{component.child.read_log_tail()}")
-            lasted_s = self._clock.monotonic_s() - started_s
-            failures = 1 if lasted_s > STEADY_AFTER_S else failures + 1
-            delay_s = PROCESS_RESTARTS.delay_s(failures, self._ids.draw())
-            how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-            print_line(f"The {component.name} {how}; restarting in {delay_s:.1f} s. Log: {component.log_path}")
-            last = component.child.read_log_tail(1).strip()
-            if last and code > 0:
-                print_line(f"  Last line: {last}")
-            await asyncio.sleep(delay_s)
-
-    async def _announce(self, components: list[UpChild], began_s: float) -> None:
+    async def _announce(self, components: Sequence[UpChild], began_s: float) -> None:
         key_path = self._data / "keys" / "admin.key"
         node = await self._wait_for_node(key_path)
         for component in components:
@@ -236,33 +178,3 @@ class Up:
         """Whether the node has joined since this run began, by the audit log."""
         events = await get_json(f"{self._local_url}/api/audit?limit=1000&since={since}", bearer=key)
         return any(event["subject"] == node_id and event["action"] in JOINED for event in events)
-
-    async def _bound_logs(self, components: list[UpChild]) -> None:
-        while True:
-            for component in components:
-                await asyncio.to_thread(bound_log, component.log_path)
-            await asyncio.sleep(BOUND_LOGS_EVERY_S)
-
-    async def _watch_disk(self) -> None:
-        """Reports a full disk, because components that cannot write their logs cannot report it."""
-        full = False
-        while True:
-            free = await asyncio.to_thread(self._disk.free_bytes, self._data)
-            if free < FULL_BELOW_BYTES and not full:
-                full = True
-                print_line(
-                    f"The disk of {self._data} is full ({format_bytes(free)} left): Corral cannot write, so changes"
-                    " fail and nodes may appear offline. Free disk space; Corral then continues automatically."
-                )
-            elif full and free > 2 * FULL_BELOW_BYTES:
-                full = False
-                print_line(f"The disk of {self._data} has free space again ({format_bytes(free)}).")
-            await asyncio.sleep(LOOK_AT_DISK_EVERY_S)
-
-    async def _stop(self, components: list[UpChild]) -> None:
-        """Stops the worker first, so that it can deregister at the frontend, and the bus last."""
-        for component in reversed(components):
-            if component.child is not None:
-                await component.child.stop(
-                    within_s=WORKER_STOP_WITHIN_S if component.name == "worker" else STOP_WITHIN_S
-                )

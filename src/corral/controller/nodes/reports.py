@@ -24,6 +24,8 @@ log = structlog.get_logger()
 ASK_WITHIN_S = 10.0
 ASK_AT_ONCE = 64
 ASK_SILENT_EVERY_S = 5.0
+ASK_SPACING_S = 0.1
+"""When a thousand nodes join at once, the list of nodes is not read a thousand times."""
 SILENT_AFTER_S = 45.0
 """A node that has not reported for this long is asked, whatever the reason."""
 KIND = "report"
@@ -68,7 +70,9 @@ class Reports:
         clock: Clock,
         request_localai_report: RequestLocalAiReport | None = None,
     ) -> None:
-        self.silent_nodes = Reconciler("silent_nodes", self._ask_silent, runtime, every_s=ASK_SILENT_EVERY_S)
+        self.silent_nodes = Reconciler(
+            "silent_nodes", self._ask_silent, runtime, every_s=ASK_SILENT_EVERY_S, min_spacing_s=ASK_SPACING_S
+        )
         self._bus, self._observed, self._nodes, self._clock = bus, observed, nodes, clock
         self._refused, self._request_localai_report = refused, request_localai_report
         self._listeners: list[Listener] = []

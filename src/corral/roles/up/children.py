@@ -1,31 +1,19 @@
-"""The child processes of `corral up` and `corral demo`: their commands and environments, with secrets in files."""
+"""The child processes of `corral up` and `corral demo`: their commands, with secrets in files."""
 
-import asyncio
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.bus.embedded import BusFiles, prepare_bus
 from corral.core.errors import Unavailable
 from corral.roles.frontend.exposure import local_address, local_url
+from corral.roles.up.supervisor import UpChild
 from corral.settings.roles import UpSettings
 from corral.settings.values import split_host_port
 from corral.system import Clock, Disk, Ids
-from corral.system.children import Child, find_program, python_command
+from corral.system.children import find_program, python_command
 from corral.system.secret_files import ensure_secret
 
 DRAIN_WITHIN_S = 5.0
-
-
-@dataclass(slots=True)
-class UpChild:
-    name: str
-    command: Sequence[str]
-    environment: dict[str, str]
-    log_path: Path
-    child: Child | None = None
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class UpChildPlan:
@@ -77,7 +65,7 @@ class UpChildPlan:
         return self._child(child, python_command("worker", *words))
 
     def _child(self, name: str, command: Sequence[str]) -> UpChild:
-        return UpChild(name, command, dict(os.environ), self._data / "logs" / f"{name}.log")
+        return UpChild(name, command, self._data / "logs" / f"{name}.log")
 
     def _frontend_flags(self, bus: BusFiles) -> list[str]:
         """Flags, because they override the environment. Secrets are passed as file names."""

@@ -19,12 +19,14 @@ from corral.core.errors import InvalidInput, OutcomeUnknown, Unavailable
 from corral.store.engine.database import CONFLICT_RETRIES, CONFLICT_TRIES, AfterMigration, Body, Row, StoreConflict
 from corral.store.engine.migrations import migrate_schema
 from corral.system import Clock, Ids
+from corral.system.clock import pause
 from corral.system.secret_files import keep_to_owner
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
 LOCKED_WITHIN_S = 5.0
+LOOK_AGAIN_S = 0.01
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -132,7 +134,7 @@ class SqliteDatabase:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             _keep_to_owner(path)
             self._writer = self._connect(path)
-            self._writer.execute("PRAGMA journal_mode=WAL")
+            self._write_ahead(self._writer)
             self._writer.execute("PRAGMA synchronous=FULL")
             self._reader = self._connect(path)
             self._reader.execute("PRAGMA query_only=ON")
@@ -142,6 +144,19 @@ class SqliteDatabase:
                 " Check that its directory exists, is writable and has free space."
             ) from error
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
+
+    def _write_ahead(self, connection: sqlite3.Connection) -> None:
+        """SQLite waits for other transactions, except for this change of mode: it fails at once while another process
+        writes, as when several start on a new database."""
+        deadline_s = self._clock.monotonic_s() + self._locked_within_s
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if _code(error) != sqlite3.SQLITE_BUSY or self._clock.monotonic_s() >= deadline_s:
+                    raise
+            pause(LOOK_AGAIN_S)
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=self._locked_within_s)
