@@ -13,8 +13,10 @@ import numpy as np
 
 @cache
 def tiny_weights(directory: Path) -> Path:
-    path = directory / "tiny.gguf"
-    size, layers, heads, hidden = 64, 2, 4, 128
+    return write_weights(directory / "tiny.gguf")
+
+
+def write_weights(path: Path, *, size: int = 64, layers: int = 2, heads: int = 4, hidden: int = 128) -> Path:
     letters = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     words = [*letters, *(chr(code) for code in range(0x61, 0x7B)), "\u2581"]
     kinds = [2, 3, 3, *[6] * 256, *[1] * (len(words) - len(letters))]

@@ -25,6 +25,7 @@ PEERS_MOST = 1024
 NODES_MOST = 16_384
 ENTRIES_MOST = 65_536
 BUCKETS_MOST = 64
+FITTED_MOST = 64
 
 Count = Annotated[int, Meta(ge=0, le=INT_MOST)]
 Slot = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
@@ -51,6 +52,8 @@ Names = Annotated[list[Name], Meta(max_length=BACKENDS_MOST)]
 Texts = Annotated[list[Text], Meta(max_length=FILES_MOST)]
 Options = Annotated[dict[Name, LongText], Meta(max_length=BACKENDS_MOST)]
 Counts = Annotated[dict[Name, Count], Meta(max_length=ENTRIES_MOST)]
+Fitted = Annotated[dict[Name, Slot], Meta(max_length=FITTED_MOST)]
+"""Slots, context, threads and the like of an engine, by name."""
 
 _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 """The only way to write a NUL in JSON."""

@@ -21,6 +21,7 @@ from corral.bus.limits import (
     Amount,
     Count,
     Counts,
+    Fitted,
     LongText,
     Name,
     Names,
@@ -36,6 +37,7 @@ from corral.bus.limits import (
     without_nul,
 )
 from corral.core.backends.build import BuildRef
+from corral.core.nodes.engine_capacity import CONTEXT_MOST, EngineCapacity, check_engine
 from corral.core.nodes.history import TrafficShare
 from corral.core.nodes.observed import ProcessStatus
 from corral.core.transfer import TransferProgress
@@ -49,8 +51,12 @@ class StartOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     model: Text = ""
     """Path of the weights on the worker, or a name the engine knows."""
     model_name: Name = ""
-    context: Count | None = None
+    context: Annotated[int, msgspec.Meta(ge=-1, le=CONTEXT_MOST)] | None = None
+    """-1 for all that the model was trained for; None: the engine decides."""
     slots: Count | None = None
+    """None: the engine decides."""
+    memory_bytes: Count | None = None
+    """Reserved for the process by placement; an engine that can be fitted uses no more."""
     embeddings: bool = False
     options: Options = {}
     """The start fails if the backend does not know one of them."""
@@ -226,6 +232,8 @@ class StartedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: Count | None = None
     token: Name | None = None
     """The token that the process requires of its clients. Only in a reply, never published."""
+    fitted: Fitted = {}
+    """How a gRPC backend should load the model on this machine; the frontend sends that call."""
 
 
 class InstallReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -430,8 +438,14 @@ class ReportedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_bytes: Count | None = None
     cpu_s: Amount | None = None
     gpu_memory_bytes: Count | None = None
+    engine: EngineCapacity | None = None
+    """How many requests its engine takes, as far as the worker knows."""
     token: Name | None = None
     """Only in a reply, never published."""
+
+    def __post_init__(self) -> None:
+        if self.engine is not None:
+            check_engine(self.engine)
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):

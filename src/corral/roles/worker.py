@@ -11,6 +11,7 @@ from corral import __version__
 from corral.bus.client import Bus, BusOptions
 from corral.bus.subjects import node_inbox
 from corral.core.errors import CorralError, Fenced, InvalidSetting, NotFound, Unauthenticated, Unavailable
+from corral.core.replicas.llama_cpp import EngineMachine
 from corral.settings.roles import WorkerSettings
 from corral.settings.values import is_loopback_host, redact_url
 from corral.system.http_server import default_limits, serve_http
@@ -111,7 +112,18 @@ async def run_worker(settings: WorkerSettings, ports: WorkerPorts) -> None:
                 leases=runtime.leases,
                 conditions=runtime.conditions,
             )
-            worker = Worker(settings, ports, membership, runtime, listen_on=host, advertise=advertise)
+            engine_machine = EngineMachine(
+                cores=machine.hardware.cpu.cores, has_gpu=bool(machine.hardware.vram_total_bytes)
+            )
+            worker = Worker(
+                settings,
+                ports,
+                membership,
+                runtime,
+                listen_on=host,
+                advertise=advertise,
+                engine_machine=engine_machine,
+            )
             await worker.run(listener)
 
 
@@ -133,6 +145,7 @@ class Worker:
         *,
         listen_on: str,
         advertise: str,
+        engine_machine: EngineMachine,
     ) -> None:
         self._settings = settings
         self._membership = membership
@@ -141,6 +154,7 @@ class Worker:
         self._clock = ports.clock
         self._connect_bus = ports.connect_bus
         self._listen_on, self._advertise = listen_on, advertise
+        self._engine_machine = engine_machine
         self._bus: Bus | None = None
         self._stop = asyncio.Event()
         self._beats = HeartbeatTrigger()
@@ -263,6 +277,7 @@ class Worker:
             host=self._listen_on,
             files=self._runtime.model_paths,
             user=self._settings.backend_user,
+            machine=self._engine_machine,
             shared_token=self._shared_token() if localai else None,
         )
         return CommandContext(
@@ -270,7 +285,7 @@ class Worker:
             who=who,
             epoch=None if localai else who.epoch,
             backends=runtime.backends,
-            replicas=LocalReplicas(runtime.backends, runtime.supervisor, starting, self._disk),
+            replicas=LocalReplicas(runtime.backends, runtime.supervisor, starting, self._disk, runtime.meter),
             supervisor=runtime.supervisor,
             reporter=runtime.reporter,
             models=runtime.models,

@@ -21,6 +21,10 @@ class Disk(Protocol):
         """None if the file does not exist."""
         ...
 
+    def read_head(self, path: Path, most_bytes: int) -> tuple[bytes, int] | None:
+        """The first bytes of a file and its size. None if there is no such file."""
+        ...
+
     def write(self, path: Path, content: bytes) -> None:
         """Replaces the file atomically, readable only by its owner, and synced to disk on return."""
         ...
@@ -83,6 +87,13 @@ class SystemDisk:
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
+
+    def read_head(self, path: Path, most_bytes: int) -> tuple[bytes, int] | None:
+        try:
+            with path.open("rb") as file:
+                return file.read(most_bytes), os.fstat(file.fileno()).st_size
+        except (FileNotFoundError, IsADirectoryError):
+            return None
 
     def make_directory(self, path: Path, *, private: bool = True) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o755)

@@ -42,12 +42,19 @@ class LocalAiLoader:
         self._shared_token = shared_token
 
     async def load(
-        self, config: ModelConfig, replica: LoadTarget, *, paths: Mapping[str, str], within_s: float
+        self,
+        config: ModelConfig,
+        replica: LoadTarget,
+        *,
+        paths: Mapping[str, str],
+        fitted: Mapping[str, int],
+        within_s: float,
     ) -> None:
-        """`paths`: the files' paths on the node, by their names in the configuration."""
+        """`paths`: the files' paths on the node, by their names in the configuration. `fitted`: as the node's worker
+        planned it."""
         staged = StagedModel(models_dir=models_dir_of(config, paths), paths=paths)
         token = replica.token or self._shared_token
-        await load_model(replica.address, token, model_options(config, staged), within_s=within_s)
+        await load_model(replica.address, token, model_options(config, staged, fitted=fitted), within_s=within_s)
 
 
 def models_dir_of(config: ModelConfig, paths: Mapping[str, str]) -> str:

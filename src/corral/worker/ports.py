@@ -80,6 +80,8 @@ class WorkerPorts:
     disk: Disk
     connect_bus: Callable[[BusOptions], AbstractAsyncContextManager[Bus]]
     call_frontend: HttpCall
+    call_engine: HttpCall
+    """For an engine on this machine."""
     open_area: Callable[[Path], Area]
     """Opens a directory for files that are named by clients."""
     open_fetch: Callable[[ArtifactSettings], AbstractAsyncContextManager[Fetch]]

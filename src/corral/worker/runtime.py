@@ -34,6 +34,7 @@ from corral.worker.membership.process_leases import ProcessLeaseEnforcer
 from corral.worker.membership.reports import Reporter
 from corral.worker.ports import Fetch, WorkerPorts
 from corral.worker.processes.confinement import shared_group
+from corral.worker.processes.engine_meter import EngineMeter
 from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.local import LocalSettings
 from corral.worker.processes.localai_grpc import probe_of
@@ -53,6 +54,7 @@ class WorkerRuntime:
     leases: ProcessLeaseEnforcer
     conditions: Conditions
     backends: Backends
+    meter: EngineMeter
     reporter: Reporter
     models: ModelFiles
     files: FileAreas
@@ -111,6 +113,8 @@ async def _open(
     tasks.create_task(
         keep_running("cleanup", lambda: run_cleanup(artifacts, backends, supervisor, cleanup_due)), name="cleanup"
     )
+    meter = EngineMeter(supervisor, ports.call_engine, changed=changed.set)
+    tasks.create_task(keep_running("engine meter", meter.run), name="engine meter")
     areas = _areas(opened, data_dir, ports, settings.files_quota_bytes)
     cache = ports.open_area(data_dir / "cache")
     opened.callback(cache.close)
@@ -129,7 +133,8 @@ async def _open(
             ports_left=supervisor.find_exhausted_ports,
         ),
         backends=backends,
-        reporter=Reporter(backends, supervisor, changed),
+        meter=meter,
+        reporter=Reporter(backends, supervisor, meter, changed),
         models=ModelFiles(areas.models, artifacts, Jobs(tasks), cleanup_due.set),
         files=areas,
         cache=cache,

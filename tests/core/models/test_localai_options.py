@@ -1,6 +1,8 @@
 """What a backend is told when it loads a model."""
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,9 +14,11 @@ from corral.formats.localai_proto import MODEL_OPTIONS
 STAGED = StagedModel(models_dir="/w/m", paths={"a/b.gguf": "/w/m/a/b.gguf", "p.gguf": "/w/m/p.gguf"})
 
 
-def options(*, backend: str = "", threads: int = 0, staged: StagedModel = STAGED, **fields: Any) -> dict[str, Any]:
+def options(
+    *, backend: str = "", fitted: Mapping[str, int] = MappingProxyType({}), staged: StagedModel = STAGED, **fields: Any
+) -> dict[str, Any]:
     config = parse_model_config({"name": "m", "parameters": {"model": "a/b.gguf"}, **fields})
-    found = model_options(config, staged, backend=backend, threads=threads)
+    found = model_options(config, staged, backend=backend, fitted=fitted)
     assert set(MODEL_OPTIONS.decode(MODEL_OPTIONS.encode(found))) == set(found)
     return found
 
@@ -65,7 +69,48 @@ def test_memory_is_not_mapped_where_that_is_unsafe() -> None:
     assert "MMap" not in options(mmap=False)
 
 
-def test_threads_are_the_configurations_then_the_machines() -> None:
-    config = parse_model_config({"name": "m", "threads": 3})
-    assert model_options(config, STAGED, threads=8)["Threads"] == 3
-    assert options(threads=8)["Threads"] == 8
+FITTED = {"slots": 8, "context": 4096, "threads": 6, "gpu_layers": 33, "prompt_cache_mib": 512}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param(
+            {},
+            {
+                "ContextSize": 8 * 4096,
+                "Threads": 6,
+                "NGPULayers": 33,
+                "Options": ["parallel:8", "kv_unified:false", "cache_ram:512"],
+            },
+            id="all-of-it",
+        ),
+        pytest.param(
+            {"threads": 3, "gpu_layers": 0, "options": ["cache_ram:1", "unified_kv:true"]},
+            {"Threads": 3, "NGPULayers": None, "Options": ["cache_ram:1", "unified_kv:true", "parallel:8"]},
+            id="unless-it-is-configured",
+        ),
+        pytest.param(
+            {"context_size": 8192, "options": ["n_parallel:4"]},
+            {"ContextSize": 8192, "Options": ["n_parallel:4", "cache_ram:512"]},
+            id="localais-slots-share-the-configured-context",
+        ),
+        pytest.param(
+            {"known_usecases": ["score"]},
+            {"Options": ["parallel:8", "cache_ram:512"]},
+            id="scoring-needs-one-cache",
+        ),
+    ],
+)
+def test_llama_cpp_is_loaded_as_its_worker_planned(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = options(fitted=FITTED, **fields)
+    assert {name: found.get(name) for name in expected} == expected
+
+
+def test_a_context_too_large_for_the_protocol_is_limited() -> None:
+    assert options(fitted={"slots": 32, "context": 1 << 30})["ContextSize"] == (1 << 31) - 1
+
+
+def test_one_slot_is_localais_default() -> None:
+    found = options(fitted={"slots": 1, "context": 2048})
+    assert (found["ContextSize"], "Options" in found) == (2048, False)

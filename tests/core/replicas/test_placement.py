@@ -28,6 +28,7 @@ from corral.core.replicas.placement import (
     PlacementVerdict,
     Waiting,
     count_placements,
+    estimate_bytes,
     free_slot,
     place,
     place_instead,
@@ -1046,3 +1047,44 @@ def test_a_count_of_placements_is_complete_or_has_a_reason(need: Need, nodes: li
     assert 0 <= count <= most
     assert (count == most) == (reason == "")
     assert (count > 0) == (most > 0 and isinstance(place(need, nodes).outcome, Placed))
+
+
+@pytest.mark.parametrize(
+    ("need", "free", "expected"),
+    [
+        pytest.param({"weights_bytes": GIB}, 20 * GIB, estimate_bytes(GIB), id="a-configured-context-needs-no-more"),
+        pytest.param(
+            {"weights_bytes": GIB, "has_elastic_context": True}, 20 * GIB, estimate_bytes(GIB) + 2 * GIB,
+            id="a-small-model-gets-two-gib-for-context",
+        ),
+        pytest.param(
+            {"weights_bytes": 3 * GIB, "has_elastic_context": True}, 20 * GIB, estimate_bytes(3 * GIB) + 3 * GIB,
+            id="a-larger-one-as-much-as-its-weights",
+        ),
+        pytest.param(
+            {"weights_bytes": 40 * GIB, "has_elastic_context": True}, 80 * GIB, estimate_bytes(40 * GIB) + 4 * GIB,
+            id="and-never-more-than-four-gib",
+        ),
+        pytest.param(
+            {"weights_bytes": GIB, "has_elastic_context": True}, estimate_bytes(GIB) + GIB,
+            estimate_bytes(GIB) + GIB // 2, id="half-of-what-is-left-stays-free",
+        ),
+        pytest.param(
+            {"weights_bytes": GIB, "has_elastic_context": True, "measured_bytes": {"cpu": 9 * GIB}},
+            estimate_bytes(GIB), estimate_bytes(GIB), id="what-it-took-elsewhere-is-not-needed-here",
+        ),
+        pytest.param(
+            {"weights_bytes": GIB, "measured_bytes": {"cpu": 9 * GIB}}, 20 * GIB, 9 * GIB,
+            id="a-fixed-context-needs-what-was-measured",
+        ),
+        pytest.param({"has_elastic_context": True}, 20 * GIB, None, id="weights-of-unknown-size"),
+    ],
+)  # fmt: skip
+def test_memory_is_reserved_for_context(need: dict[str, Any], free: int, expected: int | None) -> None:
+    node = NodeCapacity(
+        id="n", name="n", status=NodeStatus.HEALTHY, labels={}, capability="default", device="cpu", slots_per_model=1,
+        free_memory=free, free_disk=900 * GIB,
+    )  # fmt: skip
+    outcome = place(Need(model="m", **need), [node]).outcome
+    assert isinstance(outcome, Placed)
+    assert outcome.memory_bytes == expected

@@ -59,6 +59,29 @@ def has_length(values: list[str], length: int) -> bool:
     return len(values) == length
 
 
+async def test_requests_wait_until_the_engine_takes_more(replica: Start) -> None:
+    one = await replica("one")
+    gated = Gated(one)
+    async with running_gateway() as gateway, caller(gateway.url) as client:
+        gateway.serve("m", one, capacity=1)
+        [before] = gateway.gateway.table.endpoints()
+        calls = [asyncio.ensure_future(client.post(CHAT, json=BODY)) for _ in range(6)]
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 5, "five wait")
+        gateway.serve("m", one, capacity=4)
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 2, "it takes four")
+        gateway.serve("m", one, capacity=2)
+        gated.gate.release()
+        await until(lambda: gateway.open_requests() == 3, "one has ended")
+        assert gateway.gateway.inflight.queue_depth("m") == 2, "it takes no more until it has fewer than two"
+        gateway.serve("m", one)
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 0, "it has no limit of its own")
+        [after] = gateway.gateway.table.endpoints()
+        assert after is before, "its connections stay"
+        for _ in range(5):
+            gated.gate.release()
+        assert [answer.status_code for answer in await asyncio.gather(*calls)] == [200] * 6
+
+
 async def test_the_queue_is_fair_between_keys(replica: Start) -> None:
     one = await replica("one")
     gated = Gated(one)

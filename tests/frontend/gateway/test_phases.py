@@ -603,7 +603,7 @@ def served_by(*names: str, protocol: str = "openai") -> tuple[ServedModel, list[
     served.endpoints = [
         Endpoint(
             replica(name, protocol=protocol),
-            limit=1,
+            default_limit=1,
             link=UnusedLink(),
             driven=protocol != "openai",
             metrics=metrics.of("m", name),

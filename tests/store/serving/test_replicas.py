@@ -9,6 +9,7 @@ import pytest
 
 from corral.core.errors import Conflict, Fenced
 from corral.core.nodes.conditions import Condition, ConditionKind
+from corral.core.nodes.engine_capacity import EngineCapacity
 from corral.core.nodes.node import Node, NodeId, NodeStatus, NodeType
 from corral.core.nodes.observed import Observation, ObservedProcess, ProcessStatus
 from corral.core.nodes.presence import Presence
@@ -608,6 +609,25 @@ async def settled(stores: Stores) -> Replica:
 
     await stores.database.write(body)
     return replica
+
+
+async def test_the_limit_of_a_replica_follows_what_its_engine_takes(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a", key_hash="k"))
+    await settled(stores)
+
+    async def report(engine: EngineCapacity | None, sequence: int) -> tuple[bool, int | None]:
+        """Whether routes changed, and the limit of the replica, whose configuration allows 4."""
+        observation = told("ready", sequence=sequence)
+        [process] = observation.processes
+        changed = replace(observation, processes=(replace(process, engine=engine),))
+        recorded = await stores.observed.record([changed])
+        [route] = (await stores.replicas.read_routes()).routes
+        return recorded.routes, route.replicas[0].capacity
+
+    assert await report(None, 2) == (True, 4)
+    assert await report(EngineCapacity(slots=1, context=2048, limit=2), 3) == (True, 2)
+    assert await report(EngineCapacity(slots=1, context=4096, limit=2), 4) == (False, 2)
+    assert await report(EngineCapacity(slots=8, context=4096, limit=9), 5) == (True, 4)
 
 
 async def test_routes_follow_what_the_node_reports_of_the_process(stores: Stores) -> None:

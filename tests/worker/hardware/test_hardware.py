@@ -109,7 +109,7 @@ def test_a_machine_with_a_3090_and_an_idle_graphics_unit(machine: Machine) -> No
     assert hardware.vram_total_bytes == 24 * GIB
     assert hardware.compute_capability == "8.6"
     assert hardware.cpu == Cpu(
-        model="AMD Ryzen 9 5950X 16-Core Processor", count=2, flags=("avx", "avx2", "fma", "sse4_2")
+        model="AMD Ryzen 9 5950X 16-Core Processor", count=2, cores=2, flags=("avx", "avx2", "fma", "sse4_2")
     )
     assert hardware.memory == Memory(total_bytes=64 * GIB, available_bytes=48 * GIB)
     assert token(roots, hardware) == "nvidia-cuda-12"
@@ -213,7 +213,9 @@ def test_a_jetson_uses_the_machines_memory_with_and_without_the_library(machine:
     assert gpu.memory_total_bytes == 64 * GIB
     assert gpu.memory_free_bytes == 48 * GIB
     assert gpu.compute_capability == "8.7"
-    assert hardware.cpu == Cpu(model="NVIDIA Jetson AGX Orin Developer Kit", count=1, flags=("asimddp", "neon"))
+    assert hardware.cpu == Cpu(
+        model="NVIDIA Jetson AGX Orin Developer Kit", count=1, cores=1, flags=("asimddp", "neon")
+    )
     assert token(roots, hardware) == "nvidia-l4t-cuda-12"
 
 
@@ -455,3 +457,45 @@ def test_the_command_prints_json(tmp_path: Path) -> None:
     assert report["hardware"]["disk"]["path"] == str(tmp_path)
     assert report["hardware"]["cpu"]["count"] >= 1
     assert report["capability"]["token"]
+
+
+_HYPERTHREADS = "".join(
+    f"processor\t: {number}\nphysical id\t: {number // 8}\ncore id\t: {number % 4}\nmodel name\t: A\nflags\t: avx\n\n"
+    for number in range(16)
+)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param({}, 8, id="two-threads-of-a-core-count-once"),
+        pytest.param(
+            {
+                "/proc/self/cgroup": "0::/app/worker\n",
+                "/sys/fs/cgroup/app/worker/cpu.max": "max 100000\n",
+                "/sys/fs/cgroup/app/cpu.max": "300000 100000\n",
+            },
+            3,
+            id="a-share-of-a-parent-group",
+        ),
+        pytest.param(
+            {"/proc/self/cgroup": "0::/app\n", "/sys/fs/cgroup/app/cpu.max": "max 100000\n"}, 8, id="no-limit"
+        ),
+        pytest.param(
+            {"/proc/self/cgroup": "0::/app\n", "/sys/fs/cgroup/app/cpu.max": "10000 100000\n"},
+            1,
+            id="a-part-of-one-is-one",
+        ),
+        pytest.param(
+            {
+                "/proc/self/cgroup": "3:cpu,cpuacct:/docker/abc\n",
+                "/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000",
+                "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+            },
+            2,
+            id="version-one-of-control-groups",
+        ),
+    ],
+)
+def test_engines_use_the_cores_that_the_worker_may_use(machine: Machine, files: dict[str, str], expected: int) -> None:
+    assert read_hardware(machine({"/proc/cpuinfo": _HYPERTHREADS, **files})).cpu.cores == expected

@@ -3822,6 +3822,10 @@ export interface components {
             memory_bytes?: number | null;
             /** Capacity */
             capacity?: number | null;
+            /** Slots */
+            slots?: number | null;
+            /** Context */
+            context?: number | null;
             /** Ready At */
             ready_at?: string | null;
             /** Node */

@@ -26,6 +26,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--slots", type=int, default=1, help="requests served at the same time")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--physical-batch", type=int, default=0, help="tokens that are computed at once")
+    parser.add_argument("--flash-attention", choices=("auto", "on", "off"), default="auto")
+    parser.add_argument("--prompt-cache-mib", type=int, default=None, help="memory for prompts that have no slot")
     parser.add_argument("--gpu-layers", type=int, default=None)
     parser.add_argument("--mmproj", default="")
     parser.add_argument("--draft-model", default="", help="a small model for speculative decoding")
@@ -58,6 +61,16 @@ def build_parameters(xllamacpp: Any, options: argparse.Namespace, token: str) ->
         parameters.cpuparams_batch.n_threads = options.threads
     if options.batch > 0:
         parameters.n_batch = options.batch
+    if options.physical_batch > 0:
+        parameters.n_ubatch = options.physical_batch
+    if options.flash_attention != "auto":  # by default the engine checks what its device supports
+        kinds = xllamacpp.llama_flash_attn_type
+        is_on = options.flash_attention == "on"
+        parameters.flash_attn_type = (
+            kinds.LLAMA_FLASH_ATTN_TYPE_ENABLED if is_on else kinds.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        )
+    if options.prompt_cache_mib is not None:
+        parameters.cache_ram_mib = options.prompt_cache_mib
     if options.gpu_layers is not None:
         parameters.n_gpu_layers = options.gpu_layers
     if options.mmproj:

@@ -111,6 +111,7 @@ def _real_ports() -> "WorkerPorts":
         disk=SystemDisk(),
         connect_bus=connect_bus,
         call_frontend=http_call,
+        call_engine=http_call,
         open_area=Area,
         open_fetch=lambda settings: Artifacts(settings, clock=clock, ids=ids),
         open_processes=lambda settings, nvml: LocalProcesses(

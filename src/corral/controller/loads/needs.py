@@ -8,7 +8,7 @@ from corral.controller.loads.ports import LoadServices
 from corral.core.backends.deletions import DeletedBackends, Deletion, names_of_installed
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, NotFound
-from corral.core.models.load_plan import backend_of, has_weights_of
+from corral.core.models.load_plan import backend_of, has_elastic_context, has_weights_of
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import find_backend
 from corral.core.nodes.targets import pick_serving
@@ -40,6 +40,7 @@ async def find_need(
         selector=selector,
         groups=frozenset(model.config.concurrency_groups),
         weights_bytes=max(sizes) if sizes else None,
+        has_elastic_context=has_elastic_context(model.config),
         measured_bytes=await stores.footprints.read_peaks(model.name, model.revision),
         staged_on=await _find_staged(stores, model, staged),
         variant_problems=found.problems,

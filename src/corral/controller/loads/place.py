@@ -157,6 +157,7 @@ async def check_fit(load: LoadContext, node: Node) -> bool:
         model=need.model,
         groups=need.groups,
         weights_bytes=size,
+        has_elastic_context=need.has_elastic_context,
         staged_on=frozenset({node.id}),
         surge_on=need.surge_on,
     )

@@ -94,8 +94,17 @@ class LocalAiStaging(Protocol):
 
 
 class GrpcLoader(Protocol):
-    async def load(self, config: ModelConfig, replica: Replica, *, paths: Mapping[str, str], within_s: float) -> None:
-        """LocalAI's LoadModel call to a running process. Raises CorralError with the backend's message."""
+    async def load(
+        self,
+        config: ModelConfig,
+        replica: Replica,
+        *,
+        paths: Mapping[str, str],
+        fitted: Mapping[str, int],
+        within_s: float,
+    ) -> None:
+        """LocalAI's LoadModel call to a running process. `fitted`: slots, threads and the like, as the worker planned
+        them for its machine; empty if it did not. Raises CorralError with the backend's message."""
         ...
 
 

@@ -63,7 +63,13 @@ async def start_replica(
     request = InstallRequest(backend=backend, model_id=model.name, replica_index=replica.slot, op_id=load.job.id)
     if node.speaks_corral:
         peers = await services.peers.find(build.digest if build is not None else None, besides=node.id)
-        start = _start_options(engine, files=_files_of(model), generation=replica.generation, lease_s=services.lease_s)
+        start = _start_options(
+            engine,
+            files=_files_of(model),
+            generation=replica.generation,
+            lease_s=services.lease_s,
+            memory_bytes=await _read_reserved(load, replica),
+        )
         request = msgspec.structs.replace(request, corral=_extras(build, start, engine.options, peers))
     else:
         load.tracker.least_window_s = LOCALAI_INSTALL_S
@@ -82,7 +88,7 @@ async def start_replica(
     await _check_address(running.address, node)
     if protocol == LOCALAI_GRPC:
         load.tracker.show(LoadState.LOADING, node)
-        await _load_grpc(load, model, running, node, paths)
+        await _load_grpc(load, model, running, node, paths, process.fitted)
     return ReplicaLoaded(
         address=running.address,
         protocol=protocol,
@@ -97,6 +103,12 @@ async def start_replica(
         load_ms=int((services.clock.monotonic_s() - began_s) * 1000),
         device=device_class(node),
     )
+
+
+async def _read_reserved(load: LoadContext, replica: Replica) -> int | None:
+    """The memory that is reserved now: it was corrected when the weights arrived."""
+    rows = await load.stores.replicas.read_of_node(replica.node_id)
+    return next((row.memory_bytes for row in rows if row.id == replica.id), replica.memory_bytes)
 
 
 def _installed_name(resolved: ResolvedBackend | ObservedBackend) -> str:
@@ -145,12 +157,18 @@ async def _record_install(load: LoadContext, backend: str, build: BuildRef, node
 
 
 async def _load_grpc(
-    load: LoadContext, model: StoredModel, replica: Replica, node: Node, paths: Mapping[str, str]
+    load: LoadContext,
+    model: StoredModel,
+    replica: Replica,
+    node: Node,
+    paths: Mapping[str, str],
+    fitted: Mapping[str, int],
 ) -> None:
     if load.services.grpc is None:
         raise LoadJobFailed(f"{model.name} needs a gRPC backend, and this frontend has no gRPC support")
     try:
-        await load.services.grpc.load(model.config, replica, paths=paths, within_s=load.tracker.window_s)
+        window_s = load.tracker.window_s
+        await load.services.grpc.load(model.config, replica, paths=paths, fitted=fitted, within_s=window_s)
     except InvalidInput:
         raise
     except CorralError as error:
@@ -171,12 +189,15 @@ def _files_of(model: StoredModel) -> list[str]:
     return sorted({*plan.names, *(file.filename for file in plan.files)})
 
 
-def _start_options(engine: EngineStart, *, files: list[str], generation: int, lease_s: float) -> StartOptions:
+def _start_options(
+    engine: EngineStart, *, files: list[str], generation: int, lease_s: float, memory_bytes: int | None
+) -> StartOptions:
     return StartOptions(
         model=engine.model,
         model_name=engine.model_name,
         context=engine.context,
         slots=engine.slots,
+        memory_bytes=memory_bytes,
         embeddings=engine.embeddings,
         files=files,
         generation=generation,

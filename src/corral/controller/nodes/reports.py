@@ -279,4 +279,5 @@ def _process(process: ReportedProcess) -> ObservedProcess:
         state=process.state,
         protocol=process.protocol,
         pid=process.pid,
+        engine=process.engine,
     )

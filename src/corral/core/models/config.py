@@ -99,7 +99,7 @@ class ModelConfig:
 
     @property
     def context_size_or_default(self) -> int:
-        """LocalAI's default; -1 means the maximum of the model."""
+        """LocalAI's default, for backends that speak its protocol; -1 means the maximum of the model."""
         return self.context_size or DEFAULT_CONTEXT_SIZE
 
     @property

@@ -11,10 +11,9 @@ from corral.core.errors import InvalidInput
 from corral.core.models.config import ConfigFile, ModelConfig, is_model_path
 from corral.core.models.config_schema import numbers, text, whole
 
-# Several slots, so that one conversation does not block all others. The cost is memory for four contexts.
-DEFAULT_SLOTS = 4
 LAST_PART_MOST_BYTES = 200
-SLOT_OPTIONS = ("parallel", "slots")
+LOCALAI_SLOT_OPTIONS = ("parallel", "n_parallel")
+SLOT_OPTIONS = (*LOCALAI_SLOT_OPTIONS, "slots")
 """Names for one option that all engines have; the first that is set is used."""
 MISTYPED_CUTOFF = 0.8
 
@@ -42,7 +41,9 @@ class EngineStart:
     model: str
     model_name: str
     context: int | None = None
+    """Tokens of one conversation; -1 for all that the model was trained for. None: the engine decides."""
     slots: int | None = None
+    """Requests at the same time. None: the engine decides."""
     embeddings: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     """Options that the engine does not know are ignored: the configuration may be written for another engine."""
@@ -190,18 +191,23 @@ def _hex(sha256: str) -> str:
 
 
 def capacity_of(config: ModelConfig, slots: int | None) -> int | None:
-    """How many requests a replica processes at the same time: the slots of its engine, limited by
-    `limits.max_concurrent` (0 for no limit). Further requests are queued. None: unknown."""
+    """How many requests a replica may have open by its configuration: the configured slots of its engine, limited by
+    `limits.max_concurrent` (0 for no limit). Further requests are queued. None: the engine decides."""
     known = [number for number in (slots, config.max_concurrent) if number]
     return min(known) if known else None
+
+
+def has_elastic_context(config: ModelConfig) -> bool:
+    """Whether its engine is given as much context as fits into the reserved memory: llama.cpp, with none configured."""
+    return not config.context_size and config.model.lower().endswith(".gguf")
 
 
 def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
     """`found`: absolute paths on the node, by the names in the configuration. A name that is not there is passed to the
     engine as it is."""
-    given = _options(config)
+    given = named_options(config)
     asked = [_positive(given.pop(name, "")) for name in SLOT_OPTIONS]
-    slots = next(filter(None, asked), DEFAULT_SLOTS)
+    slots = next(filter(None, asked), None)
     for name, file in (
         ("mmproj", config.mmproj),
         ("draft_model", config.draft_model),
@@ -219,11 +225,10 @@ def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
             given[name] = str(whole(value))
     if config.document.get("lora_scale") is not None:
         given.setdefault("lora_scale", text(config.document["lora_scale"]))
-    context = config.context_size_or_default
     return EngineStart(
         model=found.get(config.model, config.model),
         model_name=config.name,
-        context=context,
+        context=config.context_size or None,
         slots=slots,
         embeddings=config.embeddings,
         options=given,
@@ -251,12 +256,12 @@ def find_mistyped_options(config: ModelConfig, before: ModelConfig, taken: Itera
     """Added options that the engine does not know and that look like one it knows: by name, the suggestion. Other
     unknown options may be for another engine."""
     known = sorted({*taken, *SLOT_OPTIONS})
-    added = [name for name in _options(config) if name not in known and name not in _options(before)]
+    added = [name for name in named_options(config) if name not in known and name not in named_options(before)]
     near = {name: get_close_matches(name, known, n=1, cutoff=MISTYPED_CUTOFF) for name in added}
     return {name: found[0] for name, found in near.items() if found}
 
 
-def _options(config: ModelConfig) -> dict[str, str]:
+def named_options(config: ModelConfig) -> dict[str, str]:
     """LocalAI's form is `name:value`; a name alone is a switch."""
     found = {}
     for option in config.options:

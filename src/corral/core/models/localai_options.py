@@ -3,15 +3,18 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from corral.core.models.config import ModelConfig
 from corral.core.models.config_schema import text
+from corral.core.models.load_plan import LOCALAI_SLOT_OPTIONS, named_options
 from corral.formats.localai_proto import MODEL_OPTIONS
 from corral.formats.protobuf import Schema
 
 DEFAULT_BATCH = 512
 ALL_GPU_LAYERS = 99_999_999
+INT32_MOST = (1 << 31) - 1
 
 _PLAIN: Mapping[str, str] = {
     "f16": "F16Memory",
@@ -72,22 +75,25 @@ class StagedModel:
     """Absolute paths, by the names in the configuration. A file that is missing here was not staged."""
 
 
-def model_options(config: ModelConfig, staged: StagedModel, *, backend: str = "", threads: int = 0) -> dict[str, Any]:
-    """`backend`: the name of the installed build; it decides whether memory mapping is safe."""
+def model_options(
+    config: ModelConfig, staged: StagedModel, *, backend: str = "", fitted: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Any]:
+    """`backend`: the name of the installed build; it decides whether memory mapping is safe. `fitted`: what the worker
+    planned for its machine, for all that the configuration does not set."""
     document = config.document
     fields: dict[str, Any] = {
         "Model": config.model,
         "ModelFile": staged.paths.get(config.model, ""),
         "ModelPath": staged.models_dir,
-        "ContextSize": config.context_size_or_default,
-        "NBatch": config.parameters.get("batch") or _batch(config),
-        "NGPULayers": _or(document.get("gpu_layers"), ALL_GPU_LAYERS),
-        "Threads": max(1, document.get("threads") or threads or 1),
+        "ContextSize": _context(config, fitted),
+        "NBatch": config.parameters.get("batch") or fitted.get("batch") or _batch(config),
+        "NGPULayers": _or(document.get("gpu_layers"), fitted.get("gpu_layers", ALL_GPU_LAYERS)),
+        "Threads": max(1, document.get("threads") or fitted.get("threads") or 1),
         "MMap": _or(document.get("mmap"), True) and not _unsafe_to_map(backend or config.backend),
         "Embeddings": config.embeddings,
         "Reranking": config.reranking,
         "FlashAttention": _or(document.get("flash_attention"), "auto") or "auto",
-        "Options": list(config.options),
+        "Options": [*config.options, *_fitted_options(config, fitted)],
         "Overrides": list(config.overrides),
         "EnableScore": "score" in config.known_usecases,
     }
@@ -106,6 +112,32 @@ def with_texts(kind: Schema, fields: Mapping[str, Any]) -> dict[str, Any]:
         name: text(value) if kind.by_name[name].kind == "string" and isinstance(value, (bool, int, float)) else value
         for name, value in fields.items()
     }
+
+
+def _has_slots_of_localai(config: ModelConfig) -> bool:
+    """Then its context is LocalAI's too: that of all slots together."""
+    return any(name in LOCALAI_SLOT_OPTIONS for name in named_options(config))
+
+
+def _context(config: ModelConfig, fitted: Mapping[str, int]) -> int:
+    """Of all slots together."""
+    slots, context = fitted.get("slots"), fitted.get("context")
+    if not slots or not context or ((config.context_size or 0) > 0 and _has_slots_of_localai(config)):
+        return config.context_size_or_default
+    return min(slots * context, INT32_MOST)
+
+
+def _fitted_options(config: ModelConfig, fitted: Mapping[str, int]) -> list[str]:
+    """For LocalAI's llama.cpp, which has one slot unless it is told otherwise. Each slot has its own part of the cache;
+    only scoring needs a common one."""
+    given, found = named_options(config), []
+    if fitted.get("slots", 1) > 1 and not _has_slots_of_localai(config):
+        found.append(f"parallel:{fitted['slots']}")
+        if "score" not in config.known_usecases and not {"kv_unified", "unified_kv"} & given.keys():
+            found.append("kv_unified:false")
+    if "prompt_cache_mib" in fitted and "cache_ram" not in given:
+        found.append(f"cache_ram:{fitted['prompt_cache_mib']}")
+    return found
 
 
 def _batch(config: ModelConfig) -> int:

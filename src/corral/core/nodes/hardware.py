@@ -36,6 +36,7 @@ class Gpu:
 class Cpu:
     model: str | None = None
     count: int | None = None
+    cores: int | None = None  # physical ones that this process may use
     flags: tuple[str, ...] | None = None  # only those that inference builds need
 
 

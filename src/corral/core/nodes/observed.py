@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from corral.core.nodes.engine_capacity import EngineCapacity
 from corral.core.nodes.node import NodeId
 
 
@@ -59,6 +60,8 @@ class ObservedProcess:
     state: ProcessStatus
     protocol: str = ""
     pid: int | None = None
+    engine: EngineCapacity | None = None
+    """How many requests its engine takes; None from a worker that does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from corral.core.nodes.engine_capacity import EngineCapacity
 from corral.core.nodes.labels import matches
 from corral.core.nodes.node import LEAVE_GRACE_MS, Node, NodeStatus, just_left
 from corral.core.nodes.observed import RUNNING_STATUSES, ObservedProcess, ProcessStatus, ProcessTable
@@ -97,6 +98,12 @@ class ClusterSnapshot:
     def judge(self, replica: Replica) -> AvailabilityVerdict:
         node_id = replica.node_id
         return judge_availability(replica, self.nodes.get(node_id), self.tables.get(node_id), now_ms=self.now_ms)
+
+    def engine_of(self, replica: Replica) -> EngineCapacity | None:
+        """What its engine takes, as its node last reported it."""
+        table = self.tables.get(replica.node_id)
+        process = table.find(replica.process_key) if table is not None else None
+        return process.engine if process is not None else None
 
     def is_selected(self, replica: Replica, selector: Mapping[str, str]) -> bool:
         node = self.nodes.get(replica.node_id)

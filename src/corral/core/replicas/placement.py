@@ -19,8 +19,15 @@ HEADROOM_SHARE = 0.05
 # Weights in memory plus what an engine adds: context, scratch buffers, its libraries.
 ESTIMATE_FACTOR = 1.2
 ESTIMATE_EXTRA_BYTES = 256 << 20
+# What a replica whose configuration sets no context may get beyond the estimate, where there is memory to spare.
+CONTEXT_LEAST_BYTES, CONTEXT_MOST_BYTES = 2 * GIB, 4 * GIB
 # What a process writes to disk that needs no new files: its records, log and scratch space.
 START_BYTES = 64 << 20
+
+
+def estimate_bytes(weights_bytes: int) -> int:
+    """The least memory of a replica, where none was measured."""
+    return int(weights_bytes * ESTIMATE_FACTOR) + ESTIMATE_EXTRA_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,8 @@ class Need:
     weights_bytes: int | None = None
     measured_bytes: Mapping[str, int] = field(default_factory=dict)
     """Peak memory of earlier loads, by device class."""
+    has_elastic_context: bool = False
+    """Whether the engine uses the memory that it is given for context: its configuration sets none."""
     staged_on: frozenset[str] = frozenset()
     """Nodes that have the weights on disk."""
     shared_directory: bool = False
@@ -62,12 +71,21 @@ class Need:
         return failures or int(node_id in self.unconfirmed_on)
 
     def memory_bytes(self, device: str) -> int | None:
+        """The least that it needs. What an elastic context took elsewhere is not needed here."""
         measured = self.measured_bytes.get(device)
-        if measured is not None:
-            return measured
-        if self.weights_bytes is None:
-            return None
-        return int(self.weights_bytes * ESTIMATE_FACTOR) + ESTIMATE_EXTRA_BYTES
+        estimate = estimate_bytes(self.weights_bytes) if self.weights_bytes is not None else None
+        if measured is not None and estimate is not None and self.has_elastic_context:
+            return min(measured, estimate)
+        return measured if measured is not None else estimate
+
+    def reserved_bytes(self, node: "NodeCapacity", *, evicts: bool = False) -> int | None:
+        """What is reserved: where the node has memory to spare, up to half of it for more slots and context."""
+        least = self.memory_bytes(node.device)
+        if least is None or evicts or not self.has_elastic_context:
+            return least
+        spare = max(0, (node.free_memory or 0) - least) // 2
+        wanted = min(max(self.weights_bytes or 0, CONTEXT_LEAST_BYTES), CONTEXT_MOST_BYTES)
+        return least + min(spare, wanted)
 
     def disk_bytes(self, node_id: str) -> int:
         """Size of the weights plus 5 %, at least 1 GiB more; for weights of unknown size only that 1 GiB."""
@@ -325,7 +343,7 @@ def _decision(
     placed = Placed(
         node_id=node.id,
         slot=slot,
-        memory_bytes=need.memory_bytes(node.device),
+        memory_bytes=need.reserved_bytes(node, evicts=bool(evict)),
         disk_bytes=need.disk_bytes(node.id),
         evict=evict,
     )

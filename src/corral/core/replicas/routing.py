@@ -39,7 +39,7 @@ class RouteReplica:
     """Requests must carry it. Another process on the same port has another token."""
     generation: int
     capacity: int | None
-    """How many requests it processes at the same time; None is unknown."""
+    """How many requests may be open at it; None is unknown."""
     revision: str
 
 

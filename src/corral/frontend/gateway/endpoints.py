@@ -18,24 +18,24 @@ class Endpoint:
     """One replica. It survives changes of the route table as long as it is the same process."""
 
     __slots__ = (
-        "_failures", "avoid_until_s", "driven", "hash_key", "head", "heard_s", "limit", "link", "local", "metrics",
-        "node_head", "outstanding", "remote", "repeated", "repeated_head", "replica", "served",
+        "_default_limit", "_failures", "avoid_until_s", "driven", "hash_key", "head", "heard_s", "limit", "link",
+        "local", "metrics", "node_head", "outstanding", "remote", "repeated", "repeated_head", "replica", "served",
     )  # fmt: skip
 
     def __init__(
         self,
         replica: RouteReplica,
         *,
-        limit: int,
+        default_limit: int,
         link: UpstreamLink,
         driven: bool,
         metrics: EndpointMetrics,
         node_head: bytes,
         served: "ServedModel",
     ) -> None:
-        self.replica = replica
+        self._default_limit = default_limit
         self.served = served
-        self.limit = limit
+        self.follow(replica)
         self.link = link
         self.driven = driven
         """A driver speaks to it in its own protocol; the link only shows whether its port is open."""
@@ -59,6 +59,11 @@ class Endpoint:
         self.heard_s = 0.0
         """When it last sent something, to the half second."""
         self._failures = 0
+
+    def follow(self, replica: RouteReplica) -> None:
+        """What its engine takes may change while it runs."""
+        self.replica = replica
+        self.limit = replica.capacity or self._default_limit
 
     def record_failure(self, now_s: float, *, for_s: float = 0.0) -> None:
         """Avoids the replica for a while, at least for `for_s`. Failures while it is avoided do not add up."""

@@ -123,7 +123,7 @@ class Gateway:
         node_head = f"x-corral-node: {replica.node_name}\r\nx-localai-node: {replica.node_id}\r\n"
         return Endpoint(
             replica,
-            limit=replica.capacity or self.limits.per_replica,
+            default_limit=self.limits.per_replica,
             link=self._upstream.open(replica.address),
             driven=needs_driver(replica),
             metrics=self.metrics.of(served.name, replica.node_name),

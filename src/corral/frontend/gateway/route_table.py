@@ -73,7 +73,7 @@ class RouteTable:
             served.endpoints = []
             for replica in route.replicas:
                 endpoint = kept.pop(_identity(replica), None) or self._make_endpoint(served, replica)
-                endpoint.replica = replica
+                endpoint.follow(replica)
                 served.endpoints.append(endpoint)
             models[route.model] = served
         for name, served in self._models.items():
@@ -125,8 +125,5 @@ class RouteTable:
 
 
 def _identity(replica: RouteReplica) -> tuple[object, ...]:
-    """Equal for the same process with the same limits, whichever revision of the model it serves."""
-    return (
-        replica.id, replica.address, replica.protocol, replica.token, replica.generation, replica.capacity,
-        replica.node_name,
-    )  # fmt: skip
+    """Equal for the same process, whichever revision of the model it serves and however many requests it takes."""
+    return replica.id, replica.address, replica.protocol, replica.token, replica.generation, replica.node_name

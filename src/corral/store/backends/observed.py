@@ -160,13 +160,20 @@ class ObservedStore:
         return await self._database.read(body)
 
 
-def _serving(table: Observation | ProcessTable) -> tuple[int, frozenset[tuple[str, int | None]]]:
+_Serving = tuple[int, frozenset[tuple[str, int | None, int | None]]]
+
+
+def _serving(table: Observation | ProcessTable) -> _Serving:
     """The part of a process table that routes depend on."""
     ready = (process for process in table.processes if process.state == ProcessStatus.READY)
-    return table.epoch, frozenset((process.process_key, process.pid) for process in ready)
+    return table.epoch, frozenset((process.process_key, process.pid, _limit(process)) for process in ready)
 
 
-def _served(row: Row | None) -> tuple[int, frozenset[tuple[str, int | None]]] | None:
+def _limit(process: ObservedProcess) -> int | None:
+    return process.engine.limit if process.engine is not None else None
+
+
+def _served(row: Row | None) -> _Serving | None:
     return _serving(_table(row)) if row is not None else None
 
 

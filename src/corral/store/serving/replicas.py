@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from corral.core.nodes.engine_capacity import EngineCapacity, open_limit
 from corral.core.nodes.node import Node, NodeStatus
 from corral.core.nodes.observed import ProcessStatus
 from corral.core.nodes.targets import pick_serving
@@ -48,10 +49,11 @@ async def read_cluster(tx: Tx) -> ClusterSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """A replica, and its availability if it is ready."""
+    """A replica, its availability if it is ready, and what its engine takes if that is known."""
 
     row: Replica
     verdict: AvailabilityVerdict | None
+    engine: EngineCapacity | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +196,9 @@ class ReplicaStore:
         async def body(tx: Tx) -> list[ReplicaStatus]:
             cluster = await read_cluster(tx)
             return [
-                ReplicaStatus(row, cluster.judge(row) if row.state is ReplicaState.READY else None)
+                ReplicaStatus(
+                    row, cluster.judge(row) if row.state is ReplicaState.READY else None, cluster.engine_of(row)
+                )
                 for row in await read_replicas(tx)
             ]
 
@@ -373,7 +377,7 @@ def _route(
                 protocol=replica.protocol,
                 token=replica.token,
                 generation=replica.generation,
-                capacity=replica.capacity,
+                capacity=open_limit(replica.capacity, cluster.engine_of(replica)),
                 revision=replica.revision,
             )
             for replica in pick_routed(

@@ -22,6 +22,7 @@ from corral.core.errors import CorralError, InvalidInput
 from corral.worker.backends.backends import StoppedBackends, process_generation_of
 from corral.worker.backends.progress import ProgressTopic, publish_progress
 from corral.worker.commands.context import CommandContext
+from corral.worker.processes.fitted import fitted_of
 from corral.worker.processes.supervisor import RunningProcess
 
 
@@ -142,6 +143,7 @@ def _started(context: CommandContext, running: RunningProcess) -> InstallReply:
             process_key=spec.key,
             pid=running.pid,
             token=running.token,
+            fitted=fitted_of(spec),
         ),
     )
 

@@ -35,10 +35,15 @@ def read_cpu(tree: FileTree) -> Cpu:
         return Cpu(count=os.cpu_count() if tree.root == Path("/") else None)
     fields: dict[str, str] = {}
     count = 0
+    packages, cores = [""], set()
     for line in text.splitlines():
         name, _, value = line.partition(":")
         name = name.strip().lower()
         count += name == "processor"
+        if name == "physical id":
+            packages.append(value.strip())
+        elif name == "core id":
+            cores.add((packages[-1], value.strip()))
         fields.setdefault(name, value.strip())
     # ARM kernels name the board rather than the cores.
     model = fields.get("model name") or tree.text("/proc/device-tree/model") or fields.get("hardware")
@@ -49,7 +54,38 @@ def read_cpu(tree: FileTree) -> Cpu:
         tree.report("the processor's features are unknown: /proc/cpuinfo does not list them")
     if not count:
         tree.report("the number of processors is unknown: /proc/cpuinfo lists none")
-    return Cpu(model=model, count=count or None, flags=None if flags is None else _known_flags(flags))
+    return Cpu(
+        model=model,
+        count=count or None,
+        cores=_usable_cores(tree, len(cores) or count),
+        flags=None if flags is None else _known_flags(flags),
+    )
+
+
+def _usable_cores(tree: FileTree, cores: int) -> int | None:
+    """Physical cores, or fewer where this process may use only some processors or a share of their time: threads
+    beyond that slow each other down."""
+    limits = [cores, *_processor_shares(tree)]
+    if tree.root == Path("/") and hasattr(os, "sched_getaffinity"):
+        limits.append(len(os.sched_getaffinity(0)))
+    return max(1, min(limits)) if cores else None
+
+
+def _processor_shares(tree: FileTree) -> Iterator[int]:
+    """Processors' worth of time that this process's control group and its parents allow."""
+    for line in (tree.text("/proc/self/cgroup") or "").splitlines():
+        _, controllers, group = (*line.split(":", 2), "", "")[:3]
+        top = "/sys/fs/cgroup" if controllers == "" else "/sys/fs/cgroup/cpu"
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        for directory in _up_from(tree, top, group):
+            if controllers:
+                quota = tree.text(f"{directory}/cpu.cfs_quota_us")
+                period = tree.text(f"{directory}/cpu.cfs_period_us")
+            else:
+                quota, period = (*(tree.text(f"{directory}/cpu.max") or "").split(), "", "")[:2]
+            if quota and period and quota.isdigit() and period.isdigit() and int(period):
+                yield max(1, round(int(quota) / int(period)))
 
 
 def _known_flags(flags: str) -> tuple[str, ...]:

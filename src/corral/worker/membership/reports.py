@@ -25,6 +25,7 @@ from corral.core.processes.process import (
     TreeUsage,
 )
 from corral.worker.backends.backends import Backends
+from corral.worker.processes.engine_meter import EngineMeter
 from corral.worker.processes.supervisor import Supervisor
 
 log = structlog.get_logger()
@@ -47,9 +48,9 @@ class NodeReporting:
 
 
 class Reporter:
-    def __init__(self, backends: Backends, supervisor: Supervisor, changed: asyncio.Event) -> None:
+    def __init__(self, backends: Backends, supervisor: Supervisor, meter: EngineMeter, changed: asyncio.Event) -> None:
         """`changed` is set with every change of the state."""
-        self._backends, self._supervisor, self._changed = backends, supervisor, changed
+        self._backends, self._supervisor, self._meter, self._changed = backends, supervisor, meter, changed
         self._usage: Mapping[ProcessKey, TreeUsage] = {}
         self._sequence = 0
 
@@ -123,6 +124,7 @@ class Reporter:
             memory_bytes=usage.memory_bytes if usage is not None else None,
             cpu_s=round(usage.cpu_s, 2) if usage is not None else None,
             gpu_memory_bytes=usage.gpu_memory_bytes if usage is not None else None,
+            engine=self._meter.capacity(view.key, view.pid),
             token=running.token if running is not None and with_secrets else None,
         )
 

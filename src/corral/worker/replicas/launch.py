@@ -6,20 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from corral.artifacts import LOCALAI_LAUNCHER, InstalledVersion, Manifest, StartRequest, plan_start
 from corral.bus.messages import StartOptions
 from corral.core.errors import InvalidInput
 from corral.core.processes.process import Fill, ProcessKey, ProcessReadiness, ProcessSpec
+from corral.core.replicas.llama_cpp import ENGINE_CONTEXT, EngineMachine, LlamaCppPlan, WeightFacts, plan_llama_cpp
 from corral.settings.values import is_loopback_host
 from corral.system import Disk
 from corral.worker.backends.system_backends import SYSTEM
 from corral.worker.files.areas import OutsideArea, split_key
+from corral.worker.processes.fitted import label_fitted
 from corral.worker.processes.localai_grpc import TOKEN_VARIABLE
 
 # A gRPC backend is ready before it loads a model; only importing its libraries takes time.
 GRPC_READY_WITHIN_S = 600.0
 GRPC_QUIET_WITHIN_S = 60.0
 HTTP_READY_WITHIN_S = 6 * 3600.0
+LLAMA_CPP_LAUNCHER = "llama_cpp"
+LLAMA_CPP = "llama-cpp"
+"""The alias of LocalAI's builds, and the end of their names."""
 _FIELDS = ("{port}", "{host}", "{token}")
 
 
@@ -75,6 +82,7 @@ class StartSettings:
     """The address on which backends listen."""
     files: ModelPaths = ModelPaths(models="/nonexistent")
     user: str | None = None
+    machine: EngineMachine = field(default_factory=EngineMachine)
     shared_token: str | None = field(default=None, repr=False)
     """The token of all processes, for LocalAI frontends; None if each process has its own."""
 
@@ -97,6 +105,7 @@ def plan_process(
     start: StartOptions | None,
     vulkan: tuple[str, ...] = (),
     generation: int | None = None,
+    weights: WeightFacts | None = None,
 ) -> ProcessSpec:
     """Pure. The supervisor fills in a free port."""
     manifest = version.manifest
@@ -108,6 +117,7 @@ def plan_process(
             f"{version.name} loads its model at start, but the request names none; LocalAI frontends do not support"
             " this. Install a gRPC build of this backend, or use a Corral frontend."
         )
+    fitted = _fit_engine(manifest, options, settings.machine, weights)
     command = plan_start(
         manifest,
         version.path,
@@ -116,10 +126,10 @@ def plan_process(
             port=None,
             model=options.model,
             model_name=options.model_name,
-            context=options.context,
-            slots=options.slots,
+            context=fitted.context,
+            slots=fitted.slots,
             embeddings=options.embeddings,
-            options=tuple(sorted({**_known(options.soft_options, manifest), **options.options}.items())),
+            options=tuple(sorted({**_known(fitted.soft_options, manifest), **options.options}.items())),
         ),
     )
     environment: dict[str, str | Fill] = dict(command.environment)
@@ -152,9 +162,56 @@ def plan_process(
         user=settings.user,
         reads=settings.files.of_model(model, start),
         exchange=settings.files.exchange if manifest.protocol == "localai-grpc" else (),
-        labels={"model": model or version.name, "replica": str(replica), "protocol": manifest.protocol},
+        labels={
+            "model": model or version.name,
+            "replica": str(replica),
+            "protocol": manifest.protocol,
+            **_fit_grpc(version, start, settings.machine, weights),
+        },
         generation=generation,
     )
+
+
+def _fit_engine(
+    manifest: Manifest, options: StartOptions, machine: EngineMachine, weights: WeightFacts | None
+) -> StartOptions:
+    """Only llama.cpp is fitted to the machine and the reserved memory; other engines do that on their own, when
+    nothing is passed. For them, the largest context of a model is what they use without being told."""
+    if manifest.launcher != LLAMA_CPP_LAUNCHER:
+        return msgspec.structs.replace(options, context=None) if options.context == ENGINE_CONTEXT else options
+    plan = _plan_llama_cpp(options, machine, weights)
+    return msgspec.structs.replace(
+        options,
+        context=plan.context or ENGINE_CONTEXT,
+        slots=plan.slots,
+        soft_options={**plan.options, **options.soft_options},
+    )
+
+
+def _plan_llama_cpp(options: StartOptions, machine: EngineMachine, weights: WeightFacts | None) -> LlamaCppPlan:
+    return plan_llama_cpp(
+        machine,
+        weights,
+        memory_bytes=options.memory_bytes,
+        context=options.context,
+        slots=options.slots,
+        embeddings=options.embeddings,
+    )
+
+
+def _fit_grpc(
+    version: InstalledVersion, start: StartOptions | None, machine: EngineMachine, weights: WeightFacts | None
+) -> dict[str, str]:
+    """A gRPC backend gets its settings with the call that loads the model, so the frontend is told. LocalAI's frontends
+    plan on their own."""
+    if start is None or version.manifest.protocol != "localai-grpc":
+        return {}
+    names = (version.name, version.metadata.alias, version.metadata.meta_backend_for)
+    if any(name.removesuffix("-development").endswith(LLAMA_CPP) for name in names):
+        fitted = _plan_llama_cpp(start, machine, weights).values
+    else:
+        fitted = {"threads": machine.cores} if machine.cores is not None else {}
+    return label_fitted(fitted)
 
 
 def _known(soft_options: Mapping[str, str], manifest: Manifest) -> dict[str, str]:

@@ -114,7 +114,7 @@ class Rig:
 
     async def load(self) -> None:
         await LocalAiLoader().load(
-            self.models.config, self.replica, paths={"tiny.gguf": "/m/tiny/tiny.gguf"}, within_s=60
+            self.models.config, self.replica, paths={"tiny.gguf": "/m/tiny/tiny.gguf"}, fitted={}, within_s=60
         )
 
     async def send(

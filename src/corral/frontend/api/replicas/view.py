@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from corral.core.nodes.engine_capacity import open_limit
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import pick_serving
 from corral.core.replicas.availability import Availability
@@ -83,6 +84,11 @@ class ReplicaObject:
     cleanup_next_retry_at: datetime | None = None
     memory_bytes: int | None = None
     capacity: int | None = None
+    """Requests that may be open at it."""
+    slots: int | None = None
+    """Requests that its engine processes at the same time, as the engine says."""
+    context: int | None = None
+    """Tokens of one conversation, as its engine says."""
     ready_at: datetime | None = None
     node: str | None = None
     """The name of its node, where the answer is about a model."""
@@ -208,7 +214,9 @@ def view_replica(found: ReplicaStatus, in_flight: InFlight, *, node: str | None 
         cleanup_attempts=replica.stop_attempts or None,
         cleanup_next_retry_at=time_of(replica.stop_due_at or None) if replica.stop_attempts else None,
         memory_bytes=replica.memory_bytes or None,
-        capacity=replica.capacity or None,
+        capacity=open_limit(replica.capacity, found.engine),
+        slots=found.engine.slots if found.engine is not None else None,
+        context=found.engine.context if found.engine is not None else None,
         ready_at=time_of(replica.ready_at or None),
         node=node,
     )
