@@ -21,7 +21,7 @@ from corral.bus.subjects import BACKEND_INSTALL
 from corral.controller.loads.context import LoadContext
 from corral.controller.loads.needs import find_deletions
 from corral.controller.loads.node_rpc import LoadJobFailed
-from corral.controller.loads.tracker import STARTING
+from corral.controller.loads.tracker import ANSWERING, STARTING
 from corral.core.backends.build import BuildRef, ResolvedBackend, plain_name
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, Unavailable
@@ -97,6 +97,20 @@ async def start_replica(
         load_ms=int((services.clock.monotonic_s() - began_s) * 1000),
         device=device_class(node),
     )
+
+
+async def prove_replica(
+    load: LoadContext, model: StoredModel, replica: Replica, node: Node, loaded: ReplicaLoaded
+) -> None:
+    """The first replica of a pending revision answers a small request before it gets those of clients."""
+    if load.services.proof is None or not load.is_canary:
+        return
+    load.tracker.show(LoadState.LOADING, node, reason=ANSWERING)
+    running = replace(replica, address=loaded.address, protocol=loaded.protocol, token=loaded.token)
+    try:
+        await load.services.proof.prove(model.config, running)
+    except CorralError as error:
+        raise LoadJobFailed(f"{node.name} started {model.name}, but {error}") from error
 
 
 def _installed_name(resolved: ResolvedBackend | ObservedBackend) -> str:
