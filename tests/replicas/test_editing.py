@@ -138,3 +138,32 @@ def test_an_edit_of_a_model_that_serves_is_not_noticed(cluster: Cluster) -> None
     print(f"{traffic.fates['200']} answers, the slowest after {traffic.slowest_s:.2f} s; one load took {took_s:.1f} s")
     assert traffic.errors == {}
     assert traffic.slowest_s < took_s / 2, "no request waited for a load"
+
+
+def test_an_edit_goes_on_when_the_frontend_that_loads_it_is_killed(cluster: Cluster) -> None:
+    first = cluster.start_frontend()
+    start_echo_worker(cluster, "w1")
+    assert first.call("POST", "/api/models", body={"config": CONFIG}).status == 201
+    assert ask(first, "tiny").status == 200
+    [before] = cluster.wait_for_ready("tiny", 1)
+    gate = cluster.gates / "gate"
+    assert edit(first, f"options: ['until:{gate}']\n").json()["pending"]["serving_number"] == 1
+    wait_until(
+        lambda: any(row["corral_state"] in ("starting", "loading") for row in cluster.replicas("tiny")),
+        what="the only frontend loads it",
+        within_s=60,
+    )
+    other = cluster.start_frontend("b")
+    cluster.frontends["a"].kill()
+    assert ask(other, "tiny").status == 200, "the revision before serves"
+    gate.touch()
+    wait_until(lambda: pending(other) is None, what="the other frontend has brought it to its end", within_s=90)
+    assert str(gate) in served_by(other)
+    states = [(one["number"], one["state"]) for one in other.call("GET", "/api/models/tiny/revisions").json()]
+    assert states == [(2, "current"), (1, "superseded")]
+    assert before["id"] not in [row["id"] for row in rows_of(other) if row["corral_state"] == "ready"]
+
+
+def rows_of(admin: Admin) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = admin.call("GET", "/api/replicas").json()
+    return rows

@@ -3,7 +3,7 @@
 import pytest
 
 from corral.core.models.config import parse_model_config
-from corral.core.models.proof import Answered, Busy, Failed, Verdict, judge_error, judge_status, plan_proof
+from corral.core.models.proof import Busy, ProofVerdict, Proven, Unproven, judge_error, judge_status, plan_proof
 from corral.system.yaml import load_yaml
 
 
@@ -32,22 +32,22 @@ def test_each_kind_of_model_has_its_own_small_request(fields: str, path: str | N
 @pytest.mark.parametrize(
     ("status", "verdict"),
     [
-        (200, Answered()),
-        (400, Answered()),
-        (404, Answered()),
-        (501, Answered()),
+        (200, Proven()),
+        (400, Proven()),
+        (404, Proven()),
+        (501, Proven()),
         (429, Busy("status 429: no slot")),
         (503, Busy("status 503: no slot")),
-        (401, Failed("status 401: no slot")),
-        (500, Failed("status 500: no slot")),
-        (502, Failed("status 502: no slot")),
+        (401, Unproven("status 401: no slot")),
+        (500, Unproven("status 500: no slot")),
+        (502, Unproven("status 502: no slot")),
     ],
 )
-def test_only_errors_of_the_process_count_against_it(status: int, verdict: Verdict) -> None:
+def test_only_errors_of_the_process_count_against_it(status: int, verdict: ProofVerdict) -> None:
     assert judge_status(status, "no\n slot") == verdict
 
 
 def test_a_call_that_a_backend_does_not_have_is_no_failure() -> None:
-    assert judge_error("Predict: rpc error: unimplemented") == Answered()
-    assert judge_error("Predict: Method not implemented!") == Answered()
-    assert judge_error("Predict: out of memory") == Failed("Predict: out of memory")
+    assert judge_error("Predict: rpc error: unimplemented") == Proven()
+    assert judge_error("Predict: Method not implemented!") == Proven()
+    assert judge_error("Predict: out of memory") == Unproven("Predict: out of memory")

@@ -32,7 +32,7 @@ def plan_proof(config: ModelConfig) -> ProofRequest | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Proven:
     """The process serves. A request that its kind does not have is an answer too."""
 
 
@@ -42,25 +42,25 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Unproven:
     reason: str
 
 
-Verdict = Answered | Busy | Failed
+ProofVerdict = Proven | Busy | Unproven
 
 
-def judge_status(status: int, text: str) -> Verdict:
+def judge_status(status: int, text: str) -> ProofVerdict:
     """Judges an HTTP answer. Only an error of the server counts against the revision: the request may not suit it."""
     said = f"status {status}: {' '.join(text.split())[:REASON_MOST_CHARS]}".removesuffix(": ")
     if status in (429, 503):
         return Busy(said)
     if status in (401, 403) or (status >= 500 and status != 501):
-        return Failed(said)
-    return Answered()
+        return Unproven(said)
+    return Proven()
 
 
-def judge_error(text: str) -> Verdict:
+def judge_error(text: str) -> ProofVerdict:
     """Judges the error text of a gRPC backend. LocalAI's own backends report a call they do not have as a failure."""
     if "unimplemented" in text.lower() or "not implemented" in text.lower():
-        return Answered()
-    return Failed(text[:REASON_MOST_CHARS])
+        return Proven()
+    return Unproven(text[:REASON_MOST_CHARS])

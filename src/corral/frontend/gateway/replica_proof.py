@@ -10,11 +10,11 @@ import structlog
 from corral.core.errors import CorralError, InvalidInput, TimedOut, Unavailable
 from corral.core.models.config import ModelConfig
 from corral.core.models.proof import (
-    Answered,
     Busy,
-    Failed,
     ProofRequest,
-    Verdict,
+    ProofVerdict,
+    Proven,
+    Unproven,
     judge_error,
     judge_status,
     plan_proof,
@@ -80,12 +80,12 @@ class ReplicaProof:
             async with asyncio.timeout(self._within_s):
                 verdict = await self._judge(config, replica, request)
         except TimeoutError:
-            verdict = Failed(f"no answer within {self._within_s:.0f} s")
+            verdict = Unproven(f"no answer within {self._within_s:.0f} s")
         log.info("replica.proof", model=config.name, path=request.path, verdict=type(verdict).__name__.lower())
-        if not isinstance(verdict, Answered):
+        if not isinstance(verdict, Proven):
             raise NotProven(f"it did not answer a small request ({request.path}): {verdict.reason}")
 
-    async def _judge(self, config: ModelConfig, replica: ProvedReplica, request: ProofRequest) -> Verdict:
+    async def _judge(self, config: ModelConfig, replica: ProvedReplica, request: ProofRequest) -> ProofVerdict:
         ask = self._ask_grpc if replica.protocol == LOCALAI_GRPC else self._ask_http
         until_s = self._clock.monotonic_s() + self._within_s
         while isinstance(verdict := await ask(config, replica, request), Busy):
@@ -94,16 +94,16 @@ class ReplicaProof:
             await asyncio.sleep(BUSY_RETRY_S)
         return verdict
 
-    async def _ask_http(self, config: ModelConfig, replica: ProvedReplica, request: ProofRequest) -> Verdict:
+    async def _ask_http(self, config: ModelConfig, replica: ProvedReplica, request: ProofRequest) -> ProofVerdict:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {replica.token}"}
         url, body = f"http://{replica.address}{request.path}", msgspec.json.encode(request.body)
         try:
             answer = await self._http("POST", url, body=body, headers=headers, within_s=self._within_s)
         except (NoConnection, NoAnswer) as error:
-            return Failed(str(error))
+            return Unproven(str(error))
         return judge_status(answer.status, answer.body[:4096].decode("utf-8", "replace"))
 
-    async def _ask_grpc(self, config: ModelConfig, replica: ProvedReplica, request: ProofRequest) -> Verdict:
+    async def _ask_grpc(self, config: ModelConfig, replica: ProvedReplica, request: ProofRequest) -> ProofVerdict:
         driver = LocalAiGrpc(_OneConfig(config), clock=self._clock, ids=self._ids, shared_token=self._shared_token)
         asked = DriverRequest(
             path=request.path,
@@ -116,14 +116,14 @@ class ReplicaProof:
         try:
             await driver.handle(asked, _routed(replica), _Discard())
         except TimedOut as error:
-            return Failed(str(error))
+            return Unproven(str(error))
         except InvalidInput:
-            return Answered()
+            return Proven()
         except CorralError as error:
             return judge_error(str(error))
         finally:
             await driver.close()
-        return Answered()
+        return Proven()
 
 
 def _routed(replica: ProvedReplica) -> RouteReplica:
