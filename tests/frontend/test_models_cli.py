@@ -47,14 +47,33 @@ def test_a_model_lives_from_install_to_delete(environment: dict[str, str], tmp_p
     assert "use_tokenizer_template: true" in shown
     file = tmp_path / "new.yaml"
     file.write_text(shown + "threads: 2\n")
-    edited = run_cli("models", "edit", "smollm2", "--file", str(file), environment=environment)
-    assert "now revision" in edited.stdout, edited.stderr
-    history = run_cli("models", "show", "smollm2", "--history", environment=environment).stdout
-    assert len(history.splitlines()) == 3
+    edited = run_cli(
+        "models", "edit", "smollm2", "--comment", "two are enough", "--file", str(file), environment=environment
+    )
+    assert "now revision 2 (" in edited.stdout, edited.stderr
+    history_is_kept(environment)
     unsure = run_cli("models", "delete", "smollm2", environment=environment)
     assert (unsure.returncode, "--yes" in unsure.stderr) == (2, True)
     assert run_cli("models", "delete", "smollm2", "--yes", environment=environment).stdout == "smollm2: deleted\n"
     assert json.loads(run_cli("models", "list", "--json", environment=environment).stdout) == []
+
+
+def history_is_kept(environment: dict[str, str]) -> None:
+    history = run_cli("models", "history", "smollm2", environment=environment).stdout.splitlines()
+    assert [line.split()[0] for line in history] == ["REVISION", "2", "1"]
+    assert ("current" in history[1], "two are enough" in history[1]) == (True, True)
+    assert ("superseded" in history[2], "from the gallery: smollm2" in history[2]) == (True, True)
+    changed = run_cli("models", "history", "smollm2", "2", environment=environment).stdout.splitlines()
+    assert changed[-2:] == ["Changes since revision 1:", "  + threads: 2"]
+    back = run_cli("models", "rollback", "smollm2", environment=environment)
+    assert "now revision 3 (" in back.stdout, back.stderr
+    told = json.loads(run_cli("models", "history", "smollm2", "3", "--json", environment=environment).stdout)
+    assert (told["comment"], told["against"]) == ("rollback to revision 1", 2)
+    assert told["changes"] == [{"field": "threads", "before": "2", "after": None}]
+    same = run_cli("models", "history", "smollm2", "3", "--against", "1", environment=environment).stdout
+    assert "No field differs from revision 1." in same
+    unknown = run_cli("models", "rollback", "smollm2", "--to", "9", environment=environment)
+    assert (unknown.returncode, "smollm2 has no revision '9'; `corral models history" in unknown.stderr) == (1, True)
 
 
 def test_a_file_and_a_directory_can_be_installed_and_mistakes_are_reported(

@@ -27,6 +27,8 @@ def check(request, context):
     asked = request.get("ModelIdentity", "")
     if asked and asked != loaded["model"]:
         context.abort(grpc.StatusCode.NOT_FOUND, f"model identity mismatch: {asked} is not {loaded['model']}")
+    if "mute" in loaded["options"].get("Options", []):
+        context.abort(grpc.StatusCode.INTERNAL, "the weights are damaged")
 
 def health(request, context):
     return {"message": b"OK"}

@@ -29,6 +29,7 @@ from corral.frontend.api.localai.backends import localai_backend_routes
 from corral.frontend.api.localai.galleries import localai_gallery_routes
 from corral.frontend.api.localai.jobs import job_routes
 from corral.frontend.api.localai.log_socket import log_socket_routes
+from corral.frontend.api.models.history import history_routes
 from corral.frontend.api.models.loads import load_routes
 from corral.frontend.api.models.routes import model_routes
 from corral.frontend.api.models.sources import model_source_routes
@@ -201,6 +202,7 @@ def _model_routers(components: Components) -> Iterator[APIRouter]:
         settings.models_directory,
         components.notify_routes,
     )
+    yield history_routes(stores.models, checks.downloads, components.notify_routes)
     yield model_routes(stores.models, checks, components.notify_routes)
 
 

@@ -40,7 +40,7 @@ def test_nodes_with_the_same_verdict_and_reason_share_a_line(capsys: pytest.Capt
         "nodes": 11,
         "candidates": [candidate("best", "chosen", ""), *asleep[:5], full, *asleep[5:]],
     }
-    explain_model(answering({"replicas": [], "loads": [], "decisions": [decision]}), "m")
+    explain_model(answering({"model": "m", "number": 1, "replicas": [], "loads": [], "decisions": [decision]}), "m")
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "  " in line][1:]
     assert lines == [
         ["*", "best", "chosen"],
@@ -58,7 +58,13 @@ def test_repeated_decisions_about_a_model_share_a_line(capsys: pytest.CaptureFix
     candidates = [candidate("n", "ruled_out", "it is full")]
     loads = [{"cause": "9 are wanted", "state": "pending", "attempts": tried, "reason": "no room"} for tried in (2, 3)]
     placed = {**waits(0), "outcome": {"placed": {"evict": []}}}
-    answer = {"replicas": [], "loads": loads, "decisions": [waits(9), waits(5), waits(1), placed]}
+    answer = {
+        "model": "m",
+        "number": 1,
+        "replicas": [],
+        "loads": loads,
+        "decisions": [waits(9), waits(5), waits(1), placed],
+    }
     explain_model(answering(answer), "m")
     assert [line for line in capsys.readouterr().out.splitlines()[1:] if line and "ruled out" not in line] == [
         "2 loads (9 are wanted): pending, attempt 4. no room",
@@ -79,7 +85,7 @@ def test_evicted_replicas_and_the_remaining_candidates_are_listed(capsys: pytest
             {"verdict": "possible", "reason": "", "nodes": 10},
         ],
     }
-    explain_model(answering({"replicas": [], "loads": [], "decisions": [decision]}), "m")
+    explain_model(answering({"model": "m", "number": 1, "replicas": [], "loads": [], "decisions": [decision]}), "m")
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert "evicted: old#0" in lines
     assert lines[-1] == "and 300 more nodes: 290 ruled out (it is offline); 10 possible"

@@ -147,3 +147,26 @@ def test_unknown_fields_are_rejected(document: dict[str, Any], known: dict[str, 
 
 def test_unknown_fields_that_were_accepted_before_stay_accepted() -> None:
     refuse_unknown({"qqqqqq": 1, "name": "m"}, known={"qqqqqq": 2})
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        pytest.param(
+            {"reasoning": {"tag_pair": []}},
+            r"reasoning\.tag_pair \(did you mean reasoning\.tag_pairs\?\)",
+            id="reasoning",
+        ),
+        pytest.param({"pipeline": {"transcripton": "w"}}, r"did you mean pipeline\.transcription\?", id="pipeline"),
+        pytest.param({"function": {"grammer": {}}}, r"did you mean function\.grammar\?", id="function"),
+    ],
+)
+def test_a_mistyped_name_in_a_section_of_localai_is_rejected(document: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        refuse_unknown(document)
+    refuse_unknown(document, known=document)
+
+
+def test_other_names_in_a_section_of_localai_are_accepted() -> None:
+    """Another version of LocalAI may read them."""
+    refuse_unknown({"function": {"zzz": True, "return_name_in_function_response": True}, "mcp": {"remote": ""}})

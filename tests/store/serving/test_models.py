@@ -8,7 +8,8 @@ from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.models.config import deleted_revision
 from corral.store.engine.counters import ROUTES, read_counter
 from corral.store.engine.database import Tx
-from corral.store.serving.models import MAX_REVISIONS, read_served_models
+from corral.store.serving.models import read_served_models
+from corral.store.serving.revision_rows import MAX_REVISIONS
 from corral.store.stores import Stores
 from harness.databases import Rig
 

@@ -10,6 +10,7 @@ from corral.core.replicas.placement import Need
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.scaling import Add
 from corral.store.serving.load_job_rows import LoadJob
+from corral.store.serving.revision_rows import MAX_REVISIONS
 from corral.store.stores import Stores
 from harness.databases import Rig
 from store.serving.test_replicas import IDS, TINY, add_nodes, loaded, make_node, reserve, serve
@@ -255,3 +256,89 @@ async def test_an_edit_and_the_load_it_overtakes_do_not_block_each_other(stores:
         await stores.replicas.request_stop(rest, why="the test goes on")
         for row in await stores.replicas.read_all():
             await stores.replicas.stopped(row)
+
+
+async def history(stores: Stores) -> list[tuple[int, str, bool]]:
+    """Number, state, and whether it has served; newest first."""
+    return [
+        (one.number, one.state.value, one.served_at is not None) for one in await stores.models.read_revisions("tiny")
+    ]
+
+
+async def test_the_history_tells_what_became_of_each_revision(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    before = await serve(stores)
+    assert await history(stores) == [(1, "current", True)]
+    await stores.models.save(NEW, "bob", comment="faster")
+    assert await history(stores) == [(2, "pending", False), (1, "current", True)]
+    job = await begin_canary(stores, before)
+    await place_beside(stores, job, before)
+    await stores.load_claims.fail(job, "no such file", again_in_s=60, stop=False)
+    failed, _ = await stores.models.read_revisions("tiny")
+    assert (failed.state.value, failed.reason, failed.comment) == ("failed", "no such file", "faster")
+    await stores.models.save(TINY + "threads: 3\n", "bob")
+    await stores.models.save(TINY + "threads: 4\n", "bob")
+    job = await begin_canary(stores, before)
+    await place_beside(stores, job, before)
+    await stores.load_claims.finish(job, loaded(process_key="tiny#1"))
+    assert await history(stores) == [
+        (4, "current", True), (3, "discarded", False), (2, "failed", False), (1, "superseded", True),
+    ]  # fmt: skip
+    assert (await stores.models.read("tiny")).number == 4
+    await stores.models.delete("tiny", "bob")
+    assert (await history(stores))[:2] == [(5, "deleted", False), (4, "superseded", True)]
+
+
+async def test_saving_what_serves_discards_the_pending_revision(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    before = await serve(stores)
+    await stores.models.save(NEW, "bob")
+    back = await stores.models.save(TINY, "ann")
+    assert (back.pending, back.number, back.revision) == (None, 1, before.revision)
+    assert await history(stores) == [(2, "discarded", False), (1, "current", True)]
+    [event] = [one for one in await stores.events.read_latest(limit=50) if one.action == "model.revision_discarded"]
+    assert (event.actor, event.detail["number"], event.detail["serving"]) == ("ann", 2, 1)
+
+
+async def test_a_failure_is_told_once_for_each_reason(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    before = await serve(stores)
+    await stores.models.save(NEW, "bob")
+    for reason in ("no such file", "no such file", "not enough memory"):
+        job = await begin_canary(stores, before)
+        await place_beside(stores, job, before)
+        await stores.load_claims.fail(job, reason, again_in_s=0, stop=False)
+    told = [
+        one.detail["reason"]
+        for one in await stores.events.read_latest(limit=50)
+        if one.action == "model.revision_failed"
+    ]
+    assert sorted(told) == ["no such file", "not enough memory"]
+
+
+async def test_a_revision_that_was_never_ready_names_the_one_to_restore(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    before = await serve(stores)
+    assert await stores.models.read_restorable() == {}
+    await stores.replicas.request_stop([before.id], why="it is idle")
+    await stores.replicas.stopped(before)
+    await stores.models.save(NEW, "bob")
+    assert await stores.models.read_restorable() == {"tiny": 1}
+    await stores.models.save(NEW + "description: small\n", "bob")
+    assert await stores.models.read_restorable() == {"tiny": 1}, "the same load was not ready either"
+    again = await stores.models.save(TINY, "bob")
+    await stores.load_jobs.request_load("tiny", again.revision, cause="a request", ids=IDS)
+    [job] = await stores.load_claims.claim("f1", lease_s=10, most=9)
+    await reserve(stores, job)
+    await stores.load_claims.finish(job, loaded())
+    assert await stores.models.read_restorable() == {}
+
+
+async def test_what_serves_is_never_pruned(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    await serve(stores)
+    for number in range(MAX_REVISIONS + 5):
+        await stores.models.save(f"{TINY}threads: {number}\n", "ann")
+    kept = [(one.number, one.state.value) for one in await stores.models.read_revisions("tiny")]
+    assert len(kept) == MAX_REVISIONS + 1
+    assert kept[-1] == (1, "current")

@@ -31,6 +31,7 @@ import type {
   Policy,
   Replica,
   Revision,
+  RevisionChanges,
   RollbackRequest,
   Scheduling,
   SchedulingRequest,
@@ -128,10 +129,18 @@ export const api = {
   installModel: (name: string, as: string) =>
     ask<ModelDetail>("POST", "api/models/install", { name, ...(as === "" ? {} : { as }) }),
   addModel: (config: string, force: boolean) => ask<ModelDetail>("POST", "api/models", { config, force }),
-  editModel: (name: string, config: string, revision: string, force: boolean) =>
-    ask<ModelDetail>("PUT", modelPath(name), { config, force }, ifMatch(revision)),
-  revertModel: (name: string, revision: string) =>
-    ask<ModelDetail>("POST", modelPath(name, "revert"), {}, ifMatch(revision)),
+  editModel: (name: string, edit: { config: string; force: boolean; comment: string }, revision: string) =>
+    ask<ModelDetail>("PUT", modelPath(name), edit, ifMatch(revision)),
+  readChanges: (name: string, number: number, signal?: AbortSignal) =>
+    read<RevisionChanges>(modelPath(name, "revisions", String(number), "changes"), signal),
+  /** Without a number: discards the pending revision, or goes back to the last one that served. */
+  rollbackModel: (name: string, revision: string, to?: number) =>
+    ask<ModelDetail>(
+      "POST",
+      modelPath(name, "rollback"),
+      to === undefined ? {} : { to: String(to) },
+      ifMatch(revision),
+    ),
   deleteModel: (name: string) => change("DELETE", modelPath(name)),
   loadModel: (name: string) => change("POST", modelPath(name, "load"), { wait_s: 0, retry: true }),
   unloadModel: (name: string) => change("POST", modelPath(name, "unload")),

@@ -2009,6 +2009,67 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/models/{name}/revisions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Revisions
+         * @description Lists the revisions of a model, newest first. A deleted model still has them.
+         */
+        get: operations["list_revisions_api_models__name__revisions_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/revisions/{revision}/changes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Changes
+         * @description Shows which fields a revision changed, compared with the one before it or with another one.
+         */
+        get: operations["show_changes_api_models__name__revisions__revision__changes_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/rollback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Roll Back
+         * @description Goes back to an earlier configuration. A pending one is discarded, and replicas that serve keep running.
+         *     Otherwise it is a new revision with the earlier content, which is loaded and tried like an edit.
+         */
+        post: operations["roll_back_api_models__name__rollback_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/models": {
         parameters: {
             query?: never;
@@ -2027,26 +2088,6 @@ export interface paths {
          * @description Adds a model from its configuration.
          */
         post: operations["add_model_api_models_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/models/{name}/revisions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List Revisions
-         * @description Lists the revisions of a model, newest first. A deletion has an empty configuration.
-         */
-        get: operations["list_revisions_api_models__name__revisions_get"];
-        put?: never;
-        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2077,26 +2118,6 @@ export interface paths {
          * @description Deletes a model and stops its replicas.
          */
         delete: operations["delete_model_api_models__name__delete"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/models/{name}/revert": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Revert Model
-         * @description Goes back to an earlier configuration. A pending one is discarded; replicas that serve keep running.
-         */
-        post: operations["revert_model_api_models__name__revert_post"];
-        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2368,6 +2389,11 @@ export interface components {
              * @default false
              */
             force: boolean;
+            /**
+             * Comment
+             * @default
+             */
+            comment: string;
         };
         /** ConflictView */
         ConflictView: {
@@ -2609,6 +2635,15 @@ export interface components {
             node: string;
             /** Error */
             error: string;
+        };
+        /** FieldChangeView */
+        FieldChangeView: {
+            /** Field */
+            field: string;
+            /** Before */
+            before: string | null;
+            /** After */
+            after: string | null;
         };
         /** FitView */
         FitView: {
@@ -3062,6 +3097,8 @@ export interface components {
             description: string;
             /** Revision */
             revision: string;
+            /** Number */
+            number: number;
             /** Aliases */
             aliases: string[];
             /** Alias Of */
@@ -3090,6 +3127,8 @@ export interface components {
             files: components["schemas"]["ModelFileView"][];
             /** Unknown Fields */
             unknown_fields: string[];
+            /** Restorable */
+            restorable: number | null;
             /** Warnings */
             warnings: string[];
         };
@@ -3099,6 +3138,8 @@ export interface components {
             model: string;
             /** Revision */
             revision: string;
+            /** Number */
+            number: number;
             /** Replicas */
             replicas: components["schemas"]["ReplicaObject"][];
             /** Loads */
@@ -3112,6 +3153,8 @@ export interface components {
             /** Decisions */
             decisions: components["schemas"]["DecisionView"][];
             pending?: components["schemas"]["PendingExplanation"] | null;
+            /** Restorable */
+            restorable?: number | null;
             /** Unsatisfiable */
             unsatisfiable?: string | null;
             /** Slow Builds */
@@ -3141,6 +3184,8 @@ export interface components {
             description: string;
             /** Revision */
             revision: string;
+            /** Number */
+            number: number;
             /** Aliases */
             aliases: string[];
             /** Alias Of */
@@ -3632,8 +3677,16 @@ export interface components {
         PendingExplanation: {
             /** Revision */
             revision: string;
+            /** Number */
+            number: number;
+            /** Serving Number */
+            serving_number: number;
             /** Reason */
             reason: string;
+            /** Failures */
+            failures: number;
+            /** Held */
+            held: boolean;
         };
         /**
          * PendingView
@@ -3642,8 +3695,12 @@ export interface components {
         PendingView: {
             /** Revision */
             revision: string;
+            /** Number */
+            number: number;
             /** Serving */
             serving: string;
+            /** Serving Number */
+            serving_number: number;
             /** Reason */
             reason: string;
             /** Failures */
@@ -3912,18 +3969,31 @@ export interface components {
             /** Node Id */
             node_id?: string | null;
         };
-        /** Revert */
-        Revert: {
-            /**
-             * Revision
-             * @default
-             */
-            revision: string;
+        /** RevisionChanges */
+        RevisionChanges: {
+            /** Number */
+            number: number;
+            /** Against */
+            against: number | null;
+            /** Changes */
+            changes: components["schemas"]["FieldChangeView"][];
         };
+        /**
+         * RevisionState
+         * @enum {string}
+         */
+        RevisionState: "pending" | "failed" | "current" | "superseded" | "discarded" | "deleted";
         /** RevisionView */
         RevisionView: {
+            /** Number */
+            number: number;
             /** Revision */
             revision: string;
+            state: components["schemas"]["RevisionState"];
+            /** Reason */
+            reason: string;
+            /** Comment */
+            comment: string;
             /** Config */
             config: string;
             /**
@@ -3933,6 +4003,21 @@ export interface components {
             at: string;
             /** Actor */
             actor: string;
+            /** Served At */
+            served_at: string | null;
+        };
+        /** Rollback */
+        Rollback: {
+            /**
+             * To
+             * @default
+             */
+            to: string;
+            /**
+             * Comment
+             * @default
+             */
+            comment: string;
         };
         /** RollbackBody */
         RollbackBody: {
@@ -7533,6 +7618,108 @@ export interface operations {
             };
         };
     };
+    list_revisions_api_models__name__revisions_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RevisionView"][];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    show_changes_api_models__name__revisions__revision__changes_get: {
+        parameters: {
+            query?: {
+                against?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+                revision: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RevisionChanges"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    roll_back_api_models__name__rollback_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                "if-match"?: string | null;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Rollback"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelDetail"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     list_models_api_models_get: {
         parameters: {
             query?: never;
@@ -7573,37 +7760,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ModelDetail"];
-                };
-            };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
-        };
-    };
-    list_revisions_api_models__name__revisions_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RevisionView"][];
                 };
             };
             /** @description Validation Error */
@@ -7705,43 +7861,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ModelObject"];
-                };
-            };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
-        };
-    };
-    revert_model_api_models__name__revert_post: {
-        parameters: {
-            query?: never;
-            header?: {
-                "if-match"?: string | null;
-            };
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Revert"] | null;
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ModelDetail"];
                 };
             };
             /** @description Validation Error */

@@ -28,6 +28,7 @@ export type Started = Schemas["OperationStarted"];
 export type Model = Schemas["ModelObject"];
 export type ModelDetail = Schemas["ModelDetail"];
 export type Revision = Schemas["RevisionView"];
+export type RevisionChanges = Schemas["RevisionChanges"];
 export type AvailableModel = Schemas["AvailableModel"];
 export type AvailableModels = Schemas["AvailablePage"];
 export type Key = Schemas["KeyView"];

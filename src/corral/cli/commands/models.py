@@ -10,6 +10,7 @@ import click
 
 from corral.cli.client.api import Api, client_command
 from corral.cli.client.weights_config import config_for, is_location
+from corral.cli.commands.model_history import roll_back_model, show_history
 from corral.cli.display.output import clean, print_json, print_table, show_time, warn_of_galleries
 from corral.cli.display.replicas import (
     NOTHING,
@@ -20,6 +21,14 @@ from corral.cli.display.replicas import (
     places,
     read_running,
     state_words,
+)
+from corral.cli.display.revisions import (
+    if_match,
+    name_revision,
+    pending_note,
+    report_edit,
+    restore_note,
+    warn_of_config,
 )
 from corral.cli.program_name import command
 from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
@@ -34,6 +43,10 @@ ENDED_WITHIN_S, ENDED_LOOK_S = 60.0, 0.2
 @click.group("models")
 def models_group() -> None:
     """Install, configure, load and scale models."""
+
+
+models_group.add_command(show_history)
+models_group.add_command(roll_back_model)
 
 
 @models_group.command("list")
@@ -62,7 +75,7 @@ def list_models(api: Api) -> None:
                 model["backend"] or "-",
                 ",".join(model["known_usecases"]) or "-",
                 ",".join(model["aliases"]) or "-",
-                model["revision"][:12],
+                f"{model['number']} ({model['revision'][:12]})",
                 show_time(model["changed_at"]),
                 _note(model, running.get(model["name"], NOTHING)),
             )
@@ -91,16 +104,9 @@ def _list_usable(api: Api) -> None:
 def _note(model: dict[str, Any], running: Running) -> str:
     if model["alias_of"]:
         return f"alias of {model['alias_of']}"
-    return "; ".join((["disabled"] if model["disabled"] else []) + _pending_notes(model) + notes(running))
-
-
-def _pending_notes(model: dict[str, Any]) -> list[str]:
-    pending = model["pending"]
-    if pending is None:
-        return []
-    why = clean(pending["reason"]) or "loading"
-    held = "; it is not retried automatically" if pending["held"] else ""
-    return [f"revision {pending['revision'][:12]} pending: {why}{held}"]
+    first = ["disabled"] if model["disabled"] else []
+    pending = pending_note(model["name"], model["pending"])
+    return "; ".join([*first, *notes(running), *([pending] if pending else [])])
 
 
 @models_group.command("available")
@@ -194,7 +200,7 @@ def install_models(
         return
     for model in added:
         click.echo(f"{clean(model['name'])}: installed (backend {clean(model['backend']) or 'unknown'})")
-        _warn_of_config(model)
+        warn_of_config(model)
         _print_next_step(api, model)
     if imported is not None:
         _show_import(imported)
@@ -220,14 +226,6 @@ def _naming(file: str) -> Iterator[None]:
     except InvalidInput as error:
         name = "standard input" if file == "-" else file
         raise InvalidInput(str(error) if name in str(error) else f"{name}: {error}") from error
-
-
-def _warn_of_config(model: dict[str, Any]) -> None:
-    for warning in model.get("warnings", ()):
-        click.echo(clean(warning), err=True)
-    if model["unknown_fields"]:
-        names = ", ".join(clean(name) for name in model["unknown_fields"])
-        click.echo(f"kept fields that Corral does not know: {names}", err=True)
 
 
 def _print_next_step(api: Api, model: dict[str, Any]) -> None:
@@ -258,33 +256,23 @@ def _show_import(imported: dict[str, Any]) -> None:
 @models_group.command("show")
 @client_command
 @click.argument("model")
-@click.option("--history", is_flag=True, help="List all revisions, newest first.")
-def show_model(api: Api, model: str, history: bool) -> None:
+def show_model(api: Api, model: str) -> None:
     """Show a model: its replicas and its configuration."""
     found = api.call("GET", "api", "models", model)
     running = read_running(api).get(found["alias_of"] or found["name"], NOTHING)
-    revisions = api.call("GET", "api", "models", found["name"], "revisions") if history else []
     if api.as_json:
-        print_json({**found, "running": running} | ({"revisions": revisions} if history else {}))
+        print_json({**found, "running": running})
         return
-    if history:
-        print_table(
-            ("REVISION", "CHANGED (UTC)", "CHANGED BY", "SIZE"),
-            [
-                (item["revision"][:12], show_time(item["at"]), item["actor"], f"{len(item['config'])} characters")
-                for item in revisions
-            ],
-        )
-        return
-    click.echo(
-        f"# revision {found['revision'][:12]}, {show_time(found['changed_at'])} UTC, by {clean(found['changed_by'])}"
-    )
+    named = name_revision(found["number"], found["revision"])
+    click.echo(f"# {named}, {show_time(found['changed_at'])} UTC, by {clean(found['changed_by'])}")
     click.echo(f"# {state_words(running)}; {running['ready']} ready, desired: {desired_words(running)}")
     if running["replicas"]:
         click.echo(f"# on {places(running)}")
-    if found["pending"] is not None:
-        click.echo(f"# {_pending_notes(found)[0]}; revision {found['pending']['serving'][:12]} is serving")
-    for note in notes(running):
+    revision_notes = (
+        pending_note(found["name"], found["pending"]),
+        restore_note(found["name"], found["number"], found["restorable"]),
+    )
+    for note in (*filter(None, revision_notes), *notes(running)):
         click.echo(f"# {note}")
     click.echo("".join(char if char.isprintable() or char in "\n\t" else "?" for char in found["config"]).rstrip())
 
@@ -294,15 +282,16 @@ def show_model(api: Api, model: str, history: bool) -> None:
 @click.argument("model")
 @click.option("--file", default=None, help="Read the new configuration from this file; `-` reads standard input.")
 @click.option("--force", is_flag=True, help="Accept unknown fields and unknown backends.")
-def edit_model(api: Api, model: str, file: str | None, force: bool) -> None:
+@click.option("--comment", default="", help="Why, for the history.")
+def edit_model(api: Api, model: str, file: str | None, force: bool, comment: str) -> None:
     """Edit a model's configuration in $EDITOR.
 
     It is checked before it is saved. If replicas must be reloaded, the old ones keep serving until a replica with the
-    new configuration is ready. If it cannot be loaded, the new revision stays pending, with the reason."""
+    new configuration answers. If it cannot be loaded, the old revision keeps serving, and `models show` tells why."""
     found = api.call("GET", "api", "models", model)
     if file is not None:
         with _naming(file):
-            _report_edit(api, found, _put(api, found, _read_text(file), force=force))
+            report_edit(api, found, _put(api, found, _read_text(file), force, comment))
         return
     if not sys.stdin.isatty():
         raise InvalidInput("not a terminal: pass the configuration with --file")
@@ -314,61 +303,18 @@ def edit_model(api: Api, model: str, file: str | None, force: bool) -> None:
             return
         text = edited
         try:
-            answer = _put(api, found, text, force=force)
+            answer = _put(api, found, text, force, comment)
         except CorralError as error:
             click.echo(f"corral: {error}", err=True)
             click.confirm("Edit again? (No discards your changes)", default=True, abort=True)
         else:
-            _report_edit(api, found, answer)
+            report_edit(api, found, answer)
             return
 
 
-@models_group.command("revert")
-@client_command
-@click.argument("model")
-@click.option(
-    "--revision", default="", help="Revision to restore (see `models show --history`), or its first characters."
-)
-def revert_model(api: Api, model: str, revision: str) -> None:
-    """Restore an earlier configuration.
-
-    Without --revision: the one that is serving, if a newer one is pending; otherwise the previous one."""
-    found = api.call("GET", "api", "models", model)
-    body = {"revision": revision}
-    after = api.call("POST", "api", "models", found["name"], "revert", body=body, headers=_if_match(found))
-    if found["pending"] is not None and after["pending"] is None and not api.as_json:
-        dropped, serving = found["revision"][:12], after["revision"][:12]
-        click.echo(f"{after['name']}: revision {dropped} is discarded; revision {serving} keeps serving")
-    else:
-        _report_edit(api, found, after)
-
-
-def _if_match(found: dict[str, Any]) -> dict[str, str]:
-    return {"If-Match": f'"{found["revision"]}"'}
-
-
-def _put(api: Api, found: dict[str, Any], text: str, *, force: bool) -> Any:
-    body = {"config": text, "force": force}
-    return api.call("PUT", "api", "models", found["name"], body=body, headers=_if_match(found))
-
-
-def _report_edit(api: Api, before: dict[str, Any], after: dict[str, Any]) -> None:
-    if api.as_json:
-        print_json(after)
-    elif before["revision"] == after["revision"]:
-        click.echo(f"{after['name']}: saved; nothing changed in effect, so replicas keep running")
-    else:
-        click.echo(f"{after['name']}: now revision {after['revision'][:12]}; {_effect(after)}")
-        _warn_of_config(after)
-
-
-def _effect(after: dict[str, Any]) -> str:
-    if after["pending"] is None:
-        return "takes effect immediately"
-    serving = after["pending"]["serving"][:12]
-    return (
-        f"revision {serving} keeps serving until a new replica is ready (`{command('models show ' + after['name'])}`)"
-    )
+def _put(api: Api, found: dict[str, Any], text: str, force: bool, comment: str) -> Any:
+    body = {"config": text, "force": force, "comment": comment}
+    return api.call("PUT", "api", "models", found["name"], body=body, headers=if_match(found))
 
 
 @models_group.command("delete")

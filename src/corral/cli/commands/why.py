@@ -9,6 +9,7 @@ import click
 
 from corral.cli.client.api import Api, client_command
 from corral.cli.display.output import clean, print_json, show_time
+from corral.cli.display.revisions import pending_note, restore_note
 from corral.cli.display.slow_builds import slow_line
 from corral.cli.program_name import command
 from corral.core.backends.build import short_digest
@@ -113,9 +114,12 @@ def explain_model(api: Api, model: str) -> None:
         reason = f" ({clean(replica['reason'])})" if replica.get("reason") else ""
         where = f"{clean(replica['node'])}, slot {replica['replica_index']}"
         click.echo(f"{where}: {replica['corral_state']}{reason}")
-    if answer.get("pending"):
-        why = clean(answer["pending"]["reason"]) or "loading"
-        click.echo(f"Revision {answer['pending']['revision'][:12]} is pending: {why}")
+    notes = (
+        pending_note(answer["model"], answer.get("pending")),
+        restore_note(answer["model"], answer["number"], answer.get("restorable")),
+    )
+    for note in filter(None, notes):
+        click.echo(f"{note[0].upper()}{note[1:]}.")
     if answer.get("unsatisfiable"):
         click.echo(f"The desired replicas cannot be placed: {clean(answer['unsatisfiable'])}")
     for line in _load_lines(answer["loads"]):

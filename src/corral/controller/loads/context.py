@@ -35,6 +35,8 @@ class LoadContext:
     """What it was placed with; None when an earlier owner of the job placed it."""
     model: StoredModel | None = None
     """The revision that is being loaded, once it is placed."""
+    is_canary: bool = False
+    """It loads a pending revision, which must answer a request before it replaces the current one."""
     replica_id: str | None = None
     started: bool = False
     """The node was asked to start the process, so a failure must stop it."""

@@ -108,6 +108,13 @@ class GrpcLoader(Protocol):
         ...
 
 
+class Proof(Protocol):
+    async def prove(self, config: ModelConfig, replica: Replica) -> None:
+        """Send one small request to a replica that gets no requests yet. Raises CorralError when it does not answer;
+        returns for models that have no small request."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadServices:
     """What every load uses."""
@@ -121,6 +128,8 @@ class LoadServices:
     grpc: GrpcLoader | None
     stager: Stager | None
     localai_stager: LocalAiStaging | None = None
+    proof: Proof | None = None
+    """For the first replica of an edited model; None: its start is enough."""
     shared_models: bool
     """All nodes share one models directory: no files are transferred."""
     stop_replicas: Callable[[list[Replica]], Awaitable[None]]

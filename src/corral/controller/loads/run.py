@@ -14,7 +14,7 @@ from corral.controller.loads.node_rpc import CANCEL_WITHIN_S, LoadJobFailed, Nod
 from corral.controller.loads.place import check_fit, place_replica, stop_predecessor
 from corral.controller.loads.ports import LoadServices
 from corral.controller.loads.stage import stage_weights
-from corral.controller.loads.start import BackendDeleted, start_replica
+from corral.controller.loads.start import BackendDeleted, prove_replica, start_replica
 from corral.controller.loads.tracker import LoadTracker
 from corral.core.errors import Conflict, CorralError, Fenced, NotFound, Unavailable
 from corral.core.models.load_plan import plan_weights
@@ -114,6 +114,7 @@ class LoadRun:
             await stop_predecessor(load, node)
             load.started = True
             loaded = await start_replica(load, model, replica, node, paths)
+            await prove_replica(load, model, replica, node, loaded)
             await load.persist(lambda: load.claims.finish(job, loaded))
             log.info("load.ready", model=job.model, node=node.name, slot=replica.slot, after_ms=loaded.load_ms)
         except Fenced:
@@ -198,6 +199,7 @@ async def read_model(load: LoadContext) -> StoredModel | None:
         await load.persist(lambda: claims.end(job, "the model was deleted"))
         return None
     revision = model.of_revision(job.revision)
+    load.is_canary = revision is not None and revision.revision != model.revision
     unneeded = job.replaces is not None and job.stop_first_node is None and model.pending is None
     if revision is None and unneeded:
         await load.persist(lambda: claims.end(job, "the model was changed"))

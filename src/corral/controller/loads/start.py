@@ -21,7 +21,7 @@ from corral.bus.subjects import BACKEND_INSTALL
 from corral.controller.loads.context import LoadContext
 from corral.controller.loads.needs import find_deletions
 from corral.controller.loads.node_rpc import LoadJobFailed
-from corral.controller.loads.tracker import STARTING
+from corral.controller.loads.tracker import ANSWERING, STARTING
 from corral.core.backends.build import BuildRef, ResolvedBackend, plain_name
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, Unavailable
@@ -109,6 +109,20 @@ async def _read_reserved(load: LoadContext, replica: Replica) -> int | None:
     """The memory that is reserved now: it was corrected when the weights arrived."""
     rows = await load.stores.replicas.read_of_node(replica.node_id)
     return next((row.memory_bytes for row in rows if row.id == replica.id), replica.memory_bytes)
+
+
+async def prove_replica(
+    load: LoadContext, model: StoredModel, replica: Replica, node: Node, loaded: ReplicaLoaded
+) -> None:
+    """The first replica of a pending revision answers a small request before it gets those of clients."""
+    if load.services.proof is None or not load.is_canary:
+        return
+    load.tracker.show(LoadState.LOADING, node, reason=ANSWERING)
+    running = replace(replica, address=loaded.address, protocol=loaded.protocol, token=loaded.token)
+    try:
+        await load.services.proof.prove(model.config, running)
+    except CorralError as error:
+        raise LoadJobFailed(f"{node.name} started {model.name}, but {error}") from error
 
 
 def _installed_name(resolved: ResolvedBackend | ObservedBackend) -> str:

@@ -12,6 +12,7 @@ from corral.store.serving.load_job_rows import LoadJob
 from corral.system import Clock
 
 STARTING = "its process is starting"
+ANSWERING = "it is tried with a small request"
 STARTING_PHASE = "starting"
 
 

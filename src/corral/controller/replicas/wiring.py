@@ -18,6 +18,7 @@ from corral.controller.loads.ports import (
     LocalAiStaging,
     NodeBus,
     PeerFinder,
+    Proof,
     Stager,
     Traffic,
 )
@@ -55,6 +56,7 @@ class Replication:
         grpc: GrpcLoader | None,
         stager: Stager | None,
         localai_stager: LocalAiStaging | None = None,
+        proof: Proof | None = None,
         bucket: Bucket | None = None,
         shared_models: bool,
         request_report: Callable[[str], Awaitable[NodeReport]],
@@ -85,6 +87,7 @@ class Replication:
             grpc=grpc,
             stager=stager,
             localai_stager=localai_stager,
+            proof=proof,
             shared_models=shared_models,
             stop_replicas=self.stops.stop,
             notify_changed=self.changed,

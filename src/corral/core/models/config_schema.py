@@ -157,6 +157,34 @@ FIELDS: Table = {
     },
 }
 
+SECTIONS: Mapping[str, frozenset[str]] = {
+    name: frozenset(fields.split())
+    for name, fields in {
+        "function": "disable_no_action grammar no_action_function_name no_action_description_name response_regex"
+        " json_regex_match argument_regex argument_regex_key_name argument_regex_value_name replace_function_results"
+        " replace_llm_results capture_llm_results function_name_key function_arguments_key xml_format_preset"
+        " xml_format automatic_tool_parsing_fallback disable_peg_parser return_name_in_function_response",
+        "reasoning": "disable_reasoning_tag_prefill disable strip_reasoning_only thinking_start_tokens tag_pairs",
+        "compression": "enabled trigger_at_ratio keep_tail_tokens max_summary_tokens compressor_model"
+        " on_post_compression_overflow",
+        "mcp": "remote stdio",
+        "agent": "max_attempts max_iterations enable_reasoning enable_planning enable_mcp_prompts"
+        " enable_plan_re_evaluator disable_sink_state loop_detection max_adjustment_attempts force_reasoning_tool",
+        "pipeline": "tts llm transcription vad sound_detection sound_detection_window_ms sound_detection_hop_ms"
+        " reasoning_effort streaming disable_thinking max_history_items compaction voice_recognition turn_detection"
+        " classifier disable_warmup",
+        "router": "classifier policies candidates fallback classifier_model classifier_cache_size"
+        " activation_threshold classifier_system_template score_normalization embedding_cache knn",
+        "proxy": "upstream_url mode provider api_key_env api_key_file upstream_model request_timeout_seconds"
+        " cache_prompt",
+        "mitm": "hosts",
+        "pii": "enabled detectors reversible_redactions reversible_token_prefix reversible_token_suffix",
+        "pii_detection": "min_score default_action entity_actions builtins patterns",
+    }.items()
+}
+"""Names that LocalAI knows in sections that Corral only passes on. Their content differs between LocalAI's versions, so
+other names are accepted there, except those that are close to a known one."""
+
 
 def find_problems(document: Mapping[str, Any], table: Table, *, within: str = "") -> Iterator[Problem]:
     """An empty value (`key:`) means that the field is not set, as in Go."""
@@ -186,11 +214,21 @@ def find_unknown(document: Mapping[str, Any], table: Table = FIELDS, *, within: 
             yield from find_unknown(value, kind, within=f"{within}{key}.")
 
 
+def find_mistyped(document: Mapping[str, Any]) -> Iterator[str]:
+    """Fields of a section of LocalAI that are nearly one of its names."""
+    for section, names in SECTIONS.items():
+        content = document.get(section)
+        for key in content if isinstance(content, Mapping) else ():
+            if key not in names and near_names(key, sorted(names), most=1):
+                yield f"{section}.{key}"
+
+
 def suggest(unknown: str) -> list[str]:
     """Suggestions for a mistyped field: the same name in another section, or similar names in this one."""
     within, _, name = unknown.rpartition(".")
     elsewhere = [path for path in _PATHS if path.rpartition(".")[2] == name]
-    beside = {path.rpartition(".")[2]: path for path in _PATHS if path.rpartition(".")[0] == within}
+    paths = [*_PATHS, *(f"{within}.{known}" for known in SECTIONS.get(within, ()))]
+    beside = {path.rpartition(".")[2]: path for path in paths if path.rpartition(".")[0] == within}
     return elsewhere or [beside[near] for near in near_names(name, list(beside), most=1)]
 
 
@@ -207,8 +245,8 @@ _PATHS = tuple(_paths(FIELDS))
 def refuse_unknown(document: Mapping[str, Any], *, known: Mapping[str, Any] | None = None) -> None:
     """Rejects mistyped fields, which would have no effect. `known`: a document whose unknown fields were accepted
     before."""
-    before = set(find_unknown(known)) if known is not None else set()
-    unknown = [field for field in find_unknown(document) if field not in before]
+    before = {*find_unknown(known), *find_mistyped(known)} if known is not None else set()
+    unknown = [field for field in (*find_unknown(document), *find_mistyped(document)) if field not in before]
     if not unknown:
         return
     shown = []

@@ -1,14 +1,29 @@
-"""When an edited configuration takes effect: at once, or after a replica with it has become ready."""
+"""Revisions of a model's configuration: their states, and when an edit takes effect."""
 
 import hashlib
 import json
 from dataclasses import asdict
+from enum import StrEnum
 from typing import Any
 
 from corral.core.errors import InvalidInput
 from corral.core.models.config import ModelConfig
 from corral.core.models.load_plan import backend_of, plan_engine, plan_weights
 from corral.core.models.localai_options import StagedModel, model_options
+
+
+class RevisionState(StrEnum):
+    PENDING = "pending"
+    """Is loaded for the first time, beside the current one."""
+    FAILED = "failed"
+    """Could not be loaded, or did not answer. The current one keeps serving."""
+    CURRENT = "current"
+    SUPERSEDED = "superseded"
+    """Was current until a newer one replaced it."""
+    DISCARDED = "discarded"
+    """Was replaced or taken back before it was loaded."""
+    DELETED = "deleted"
+    """The deletion of the model."""
 
 
 def load_revision(config: ModelConfig) -> str:

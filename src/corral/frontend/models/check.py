@@ -1,12 +1,14 @@
 """Checks a model configuration before it is saved, so that mistakes are reported before anything changes."""
 
+from collections.abc import Sequence
+
 from corral.artifacts.errors import NotInstalled
 from corral.core.errors import InvalidInput
 from corral.core.models.config import ModelConfig
 from corral.core.models.config_schema import refuse_unknown
 from corral.core.models.load_plan import backend_of, find_mistyped_options, plan_engine
 from corral.core.models.localai_options import StagedModel, model_options
-from corral.core.nodes.observed import find_backend
+from corral.core.nodes.observed import ObservedBackend, find_backend
 from corral.core.suggestions import near_names
 from corral.frontend.galleries import Galleries
 from corral.frontend.models.downloads import Downloads
@@ -18,11 +20,15 @@ class ConfigChecks:
         self.downloads, self._observed, self._galleries = downloads, observed, galleries
 
     async def check_new(self, config: ModelConfig, *, force: bool = False) -> None:
-        """Does not check the backend, which may be installed or offered later."""
+        """A backend that nobody knows may be installed or offered later, so only a mistyped one is rejected: a name
+        that is close to a known one."""
         self.downloads.check(config)
-        if not force:
-            refuse_unknown(config.document)
-            reject_fixed_prompts(config)
+        if force:
+            return
+        refuse_unknown(config.document)
+        reject_fixed_prompts(config)
+        if config.backend and not config.alias_of and not config.disabled:
+            await self._check_backend(config.backend, only_mistyped=True)
 
     async def check_edit(self, config: ModelConfig, before: ModelConfig, *, force: bool = False) -> None:
         """Rejects what cannot be loaded, except mistakes that were already in the previous configuration."""
@@ -40,16 +46,17 @@ class ConfigChecks:
             await self._check_backend(backend)
         await self._check_options(config, before, backend)
 
-    async def _check_backend(self, name: str) -> None:
+    async def _check_backend(self, name: str, *, only_mistyped: bool = False) -> None:
         installed = [backend for found in (await self._observed.read_backends()).values() for backend in found]
         if find_backend(installed, name) is not None or await self._is_offered(name):
+            return
+        if only_mistyped and not await self._find_near(name, installed):
             return
         await self._galleries.look_again()  # the gallery may have just been edited
         if await self._is_offered(name):
             return
         catalogue = await self._galleries.backends()
-        names = {one for backend in installed for one in (backend.name, backend.alias) if one}
-        near = near_names(name, sorted(names | {entry.name for entry in catalogue.entries}))
+        near = await self._find_near(name, installed)
         hint = f"did you mean {' or '.join(near)}?" if near else "`corral backends available` lists all backends"
         raise InvalidInput(
             " ".join(
@@ -60,6 +67,11 @@ class ConfigChecks:
                 ]
             )
         )
+
+    async def _find_near(self, name: str, installed: Sequence[ObservedBackend]) -> list[str]:
+        names = {one for backend in installed for one in (backend.name, backend.alias) if one}
+        offered = {entry.name for entry in (await self._galleries.backends()).entries}
+        return near_names(name, sorted(names | offered))
 
     async def _check_options(self, config: ModelConfig, before: ModelConfig, backend: str) -> None:
         """Only for engines whose gallery entries list their options. A node may have any build of the family."""

@@ -39,6 +39,7 @@ from corral.frontend.auth.rules import Authorizer
 from corral.frontend.galleries import Galleries
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.gateway.loads import OnDemandLoads
+from corral.frontend.gateway.replica_proof import ReplicaProof
 from corral.frontend.gateway.usage_writer import UsageCounter
 from corral.frontend.http.event_feed import LiveFeed
 from corral.frontend.http.proxies import TrustedProxies
@@ -59,6 +60,7 @@ from corral.settings.values import redact_url
 from corral.store.stores import Stores
 from corral.system import Clock, Disk, Ids
 from corral.system.gc_pauses import collect_in_small_steps
+from corral.system.http_call import http_call
 from corral.system.http_server import default_limits, serve_http
 from corral.system.listen import Listener
 from corral.system.localai_loader import LocalAiLoader
@@ -221,6 +223,7 @@ class FrontendRole:
                 lambda node: self._drivers.find_server(node),
                 WeightsDownloads(self._artifacts, settings.data_dir / "downloads"),
             ),
+            proof=ReplicaProof(http_call, shared_token=token, clock=self._clock, ids=self._ids),
             bucket=bucket,
             shared_models=settings.shared_models,
             request_report=self._nodes.reports.request_report,

@@ -20,6 +20,7 @@ from corral.store.serving.models import StoredModel, find_model, lock_model, pro
 from corral.store.serving.pending_revisions import find_pending, record_pending_failure, record_pending_waits
 from corral.store.serving.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
 from corral.store.serving.replicas import FleetView, read_fleet
+from corral.store.serving.revision_rows import record_served
 from corral.store.serving.revoked_processes import record_revoked
 from corral.store.serving.rollouts import record_served_again, record_stopped_first
 from corral.store.serving.scheduling import clear_unsatisfiable, record_unsatisfiable
@@ -281,7 +282,8 @@ class LoadClaimStore:
             await lock_model(tx, job.model)
             held = await _held(tx, job)
             model = await find_model(tx, job.model)
-            if model is None or model.of_revision(held.revision) is None:
+            revision = model.of_revision(held.revision) if model is not None else None
+            if model is None or revision is None:
                 raise Conflict(f"the model {job.model} was changed while it was loading")
             rows = await lock_replicas(tx, [one for one in (held.replica_id, held.replaces) if one])
             own = next((row for row in rows if row.id == held.replica_id), None)
@@ -290,6 +292,7 @@ class LoadClaimStore:
             old = [row.id for row in rows if row.id == held.replaces and row.state is ReplicaState.READY]
             if is_canary and model.revision != held.revision:
                 await promote(tx, model)
+            await record_served(tx, job.model, revision.number)
             version = await bump_counter(tx, ROUTES)
             await tx.execute(
                 "UPDATE replicas SET state = 'ready', reason = '', address = $2, protocol = $3, token = $4,"
@@ -477,7 +480,7 @@ async def _fall_back(tx: Tx, held: LoadJob, model: StoredModel, error: str) -> b
         return False
     ready = {row.id for row in await read_replicas(tx, "WHERE model = $1 AND state = 'ready'", model.name)}
     still_serves = held.replaces in ready if held.replaces is not None else bool(ready)
-    await record_pending_failure(tx, model.name, held.revision, brief_cause(error), held=not still_serves)
+    await record_pending_failure(tx, model.name, model.pending, brief_cause(error), held=not still_serves)
     await bump_counter(tx, MODELS)
     if still_serves:
         return False

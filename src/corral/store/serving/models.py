@@ -5,7 +5,7 @@ of it is ready (ADR 0817). A deleted model keeps its row, under a revision of it
 like those of an edited model.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -20,7 +20,7 @@ from corral.core.models.config import (
     parse_model_config,
 )
 from corral.core.models.load_plan import find_clash
-from corral.core.models.revisions import is_same_load, must_be_proven
+from corral.core.models.revisions import RevisionState, is_same_load, must_be_proven
 from corral.core.replicas.replica import ReplicaState
 from corral.core.suggestions import near_names
 from corral.store.access.audit_events import append_event
@@ -39,9 +39,16 @@ from corral.store.serving.pending_revisions import (
     read_pending,
 )
 from corral.store.serving.replica_rows import read_replicas, set_states
+from corral.store.serving.revision_rows import (
+    ModelRevision,
+    append_revision,
+    carry_served,
+    discard_pending,
+    make_current,
+    revision_of,
+)
 from corral.system.yaml import load_yaml
 
-MAX_REVISIONS = 100
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -49,6 +56,8 @@ _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 class StoredModel:
     name: str
     revision: str
+    number: int
+    """Of the revision, counted from 1 for each model."""
     text: str
     """The YAML as written by its author."""
     config: ModelConfig
@@ -68,6 +77,7 @@ class StoredModel:
         return replace(
             self,
             revision=pending.revision,
+            number=pending.number,
             text=pending.text,
             config=pending.config,
             changed_at=pending.changed_at,
@@ -89,15 +99,6 @@ class StoredModel:
         return not self.config.alias_of and not self.config.disabled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRevision:
-    revision: str
-    text: str
-    """Empty for a deletion."""
-    at: int
-    actor: str
-
-
 def parse_config_text(text: str) -> ModelConfig:
     if len(text.encode()) > CONFIG_MOST_BYTES:
         raise InvalidInput(f"the model configuration exceeds {CONFIG_MOST_BYTES >> 20} MiB")
@@ -108,6 +109,7 @@ def _stored(row: Row, pending: PendingRevision | None) -> StoredModel:
     return StoredModel(
         name=row["name"],
         revision=row["revision"],
+        number=row["number"],
         text=row["config"],
         config=read_document(row["document"]),
         aliases=_decode_names(row["aliases"]),
@@ -170,11 +172,23 @@ class ModelStore:
         """Newest first."""
 
         async def body(tx: Tx) -> list[ModelRevision]:
-            rows = await tx.fetch("SELECT * FROM model_revisions WHERE model = $1 ORDER BY id DESC", name)
-            return [
-                ModelRevision(revision=row["revision"], text=row["config"], at=row["at"], actor=row["actor"])
-                for row in rows
-            ]
+            rows = await tx.fetch("SELECT * FROM model_revisions WHERE model = $1 ORDER BY number DESC", name)
+            return [revision_of(row) for row in rows]
+
+        return await self._database.read(body)
+
+    async def read_restorable(self) -> Mapping[str, int]:
+        """Models whose current revision has never been ready, with the number of the last one that was."""
+
+        async def body(tx: Tx) -> Mapping[str, int]:
+            rows = await tx.fetch(
+                "SELECT models.name, MAX(earlier.number) AS number FROM models"
+                " JOIN model_revisions AS own ON own.model = models.name AND own.number = models.number"
+                " JOIN model_revisions AS earlier ON earlier.model = models.name AND earlier.number < models.number"
+                " WHERE models.deleted_at IS NULL AND own.served_at IS NULL AND earlier.served_at IS NOT NULL"
+                " GROUP BY models.name"
+            )
+            return {row["name"]: row["number"] for row in rows}
 
         return await self._database.read(body)
 
@@ -187,7 +201,7 @@ class ModelStore:
             if found is not None:
                 return found.config
             row = await tx.fetch_one(
-                "SELECT config FROM model_revisions WHERE model = $1 AND revision = $2 ORDER BY id DESC LIMIT 1",
+                "SELECT config FROM model_revisions WHERE model = $1 AND revision = $2 ORDER BY number DESC LIMIT 1",
                 name,
                 revision,
             )
@@ -206,10 +220,10 @@ class ModelStore:
         return await self._database.read(body)
 
     async def save(
-        self, config_yaml: str, actor: str, *, expected: str | None = None, new: bool = False
+        self, config_yaml: str, actor: str, *, expected: str | None = None, new: bool = False, comment: str = ""
     ) -> StoredModel:
         """Add a model or change its configuration; saving the same text again changes nothing. An edit that requires a
-        reload is pending while replicas serve.
+        reload is pending while replicas serve. Saving the text that serves discards a pending revision.
 
         `expected`: the revision that was edited; raises Conflict if it is not the newest. `new`: raises Conflict if the
         model exists."""
@@ -223,21 +237,25 @@ class ModelStore:
             _check_expected(config.name, before, expected=expected, new=new)
             if before is not None and before.newest.text == config_yaml:
                 return before
+            if before is not None and before.pending is not None and before.text == config_yaml:
+                return await _discard(tx, before, before.pending, actor)
             _check_names(config, models.values())
             _check_files(config, models.values(), before)
             await lock_model(tx, config.name)
             if before is not None and must_be_proven(before.config, config) and await _has_ready(tx, config.name):
-                await insert_pending(tx, config, config_yaml, actor, replaces=before.revision)
-                await _append_revision(tx, config.name, config_revision(config), config_yaml, actor)
+                number = await _append(tx, config, config_yaml, actor, comment, RevisionState.PENDING)
+                await insert_pending(tx, config, config_yaml, actor, replaces=before.revision, number=number)
             else:
-                await _put_current(tx, config, config_yaml, actor, before)
+                number = await _append(tx, config, config_yaml, actor, comment, RevisionState.CURRENT)
+                await _put_current(tx, config, config_yaml, actor, before, number)
             await bump_counter(tx, MODELS)
             if before is None or before.newest.config.document != config.document:
                 # Earlier failures were of another configuration.
                 await forget_failed(tx, config.name)
                 await bump_counter(tx, ROUTES)
                 action = "model.changed" if before else "model.added"
-                detail = {"revision": config_revision(config), "backend": config.backend}
+                detail = {"number": number, "revision": config_revision(config), "backend": config.backend}
+                detail |= {"comment": comment} if comment else {}
                 await append_event(tx, actor=actor, action=action, subject=config.name, detail=detail)
             return await _found(tx, config.name)
 
@@ -273,12 +291,14 @@ class ModelStore:
                     f"{', '.join(redirects)} is an alias of {name}; delete it first, or point it to another model"
                 )
             revision = deleted_revision(name)
+            number = await append_revision(tx, name, revision, "", state=RevisionState.DELETED, actor=actor, comment="")
             await tx.execute(
-                "UPDATE models SET deleted_at = now_ms(), changed_at = now_ms(), changed_by = $2, revision = $3"
-                " WHERE name = $1",
+                "UPDATE models SET deleted_at = now_ms(), changed_at = now_ms(), changed_by = $2, revision = $3,"
+                " number = $4 WHERE name = $1",
                 name,
                 actor,
                 revision,
+                number,
             )
             # Its scheduling goes too: a later model of the same name starts without it.
             await tx.execute("DELETE FROM scheduling WHERE model = $1", name)
@@ -287,7 +307,6 @@ class ModelStore:
             await _drain(tx, name, "its model was deleted")
             await end_jobs(tx, name, "its model was deleted")
             await clear_load_backoff(tx, name)
-            await _append_revision(tx, name, revision, "", actor)
             await bump_counter(tx, MODELS)
             await bump_counter(tx, ROUTES)
             await append_event(tx, actor=actor, action="model.deleted", subject=name, detail={})
@@ -341,13 +360,34 @@ def _check_files(config: ModelConfig, models: Iterable[StoredModel], before: Sto
         raise Conflict(clash)
 
 
-async def _write(tx: Tx, config: ModelConfig, text: str, actor: str, *, changed_at: int | None = None) -> None:
+async def _append(tx: Tx, config: ModelConfig, text: str, actor: str, comment: str, state: RevisionState) -> int:
+    revision = config_revision(config)
+    return await append_revision(tx, config.name, revision, text, state=state, actor=actor, comment=comment)
+
+
+async def _discard(tx: Tx, model: StoredModel, pending: PendingRevision, actor: str) -> StoredModel:
+    """Take the pending revision back. The current one keeps serving."""
+    await lock_model(tx, model.name)
+    await delete_pending(tx, model.name)
+    await discard_pending(tx, model.name)
+    await forget_failed(tx, model.name)
+    await bump_counter(tx, MODELS)
+    await bump_counter(tx, ROUTES)
+    detail = {"number": pending.number, "revision": pending.revision, "serving": model.number}
+    await append_event(tx, actor=actor, action="model.revision_discarded", subject=model.name, detail=detail)
+    return await _found(tx, model.name)
+
+
+async def _write(
+    tx: Tx, config: ModelConfig, text: str, actor: str, number: int, *, changed_at: int | None = None
+) -> None:
     await tx.execute(
-        "INSERT INTO models (name, revision, config, document, backend, aliases, alias_of, changed_at, changed_by)"
-        " VALUES ($1, $2, $3, $4, $5, '[]', $6, COALESCE(CAST($8 AS BIGINT), now_ms()), $7)"
-        " ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, config = excluded.config,"
-        " document = excluded.document, backend = excluded.backend, alias_of = excluded.alias_of,"
-        " changed_at = excluded.changed_at, changed_by = excluded.changed_by, deleted_at = NULL",
+        "INSERT INTO models (name, revision, config, document, backend, aliases, alias_of, changed_at, changed_by,"
+        " number) VALUES ($1, $2, $3, $4, $5, '[]', $6, COALESCE(CAST($8 AS BIGINT), now_ms()), $7, $9)"
+        " ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, number = excluded.number,"
+        " config = excluded.config, document = excluded.document, backend = excluded.backend,"
+        " alias_of = excluded.alias_of, changed_at = excluded.changed_at, changed_by = excluded.changed_by,"
+        " deleted_at = NULL",
         config.name,
         config_revision(config),
         text,
@@ -356,6 +396,7 @@ async def _write(tx: Tx, config: ModelConfig, text: str, actor: str, *, changed_
         config.alias_of or None,
         actor,
         changed_at,
+        number,
     )
 
 
@@ -365,11 +406,13 @@ async def _found(tx: Tx, name: str) -> StoredModel:
     return stored
 
 
-async def _put_current(tx: Tx, config: ModelConfig, text: str, actor: str, before: StoredModel | None) -> None:
-    await _write(tx, config, text, actor)
-    await _append_revision(tx, config.name, config_revision(config), text, actor)
+async def _put_current(
+    tx: Tx, config: ModelConfig, text: str, actor: str, before: StoredModel | None, number: int
+) -> None:
+    await _write(tx, config, text, actor, number)
     await delete_pending(tx, config.name)
     if before is not None and is_same_load(before.config, config):
+        await carry_served(tx, config.name, before.number, number)
         await _carry_over(tx, config.name, before.revision, config_revision(config))
     if config.alias_of or config.disabled:
         await _drain(tx, config.name, "its model was disabled, or made an alias")
@@ -382,12 +425,13 @@ async def promote(tx: Tx, model: StoredModel) -> None:
     counter of routes."""
     pending = model.pending
     assert pending is not None
-    await _write(tx, pending.config, pending.text, pending.changed_by, changed_at=pending.changed_at)
+    await _write(tx, pending.config, pending.text, pending.changed_by, pending.number, changed_at=pending.changed_at)
+    await make_current(tx, model.name, pending.number)
     await delete_pending(tx, model.name)
     await leave_unused(tx, pending.config)
     await bump_counter(tx, MODELS)
     await _refresh_aliases(tx, {model.name})
-    detail = {"revision": pending.revision, "replaces": model.revision}
+    detail = {"number": pending.number, "revision": pending.revision, "replaces": model.revision}
     await append_event(tx, actor="corral", action="model.revision_serves", subject=model.name, detail=detail)
 
 
@@ -419,22 +463,6 @@ _CARRY_OVER = (
     " SELECT model, CAST($3 AS TEXT), node_id, failures, error, failed_at, until_at, digest FROM load_backoff"
     " WHERE model = $1 AND revision = $2 ON CONFLICT DO NOTHING",
 )
-
-
-async def _append_revision(tx: Tx, name: str, revision: str, text: str, actor: str) -> None:
-    await tx.execute(
-        "INSERT INTO model_revisions (model, revision, config, at, actor) VALUES ($1, $2, $3, now_ms(), $4)",
-        name,
-        revision,
-        text,
-        actor,
-    )
-    await tx.execute(
-        "DELETE FROM model_revisions WHERE model = $1 AND id NOT IN"
-        " (SELECT id FROM model_revisions WHERE model = $1 ORDER BY id DESC LIMIT $2)",
-        name,
-        MAX_REVISIONS,
-    )
 
 
 async def _refresh_aliases(tx: Tx, names: set[str]) -> None:

@@ -308,3 +308,39 @@ def test_every_change_is_in_the_audit_log(frontend: Frontend) -> None:
     by_model = [entry["action"] for entry in entries if entry["subject"] == "audited"]
     assert by_model == ["model.deleted", "model.changed", "model.added"]
     assert all(entry["actor"].startswith("key ") for entry in entries if entry["action"].startswith("model."))
+
+
+def test_a_new_model_with_a_mistyped_backend_is_refused_unless_forced(frontend: Frontend) -> None:
+    config = "name: typed\nbackend: lama-cpp\n"
+    refused = frontend.admin.call("POST", "/api/models", body={"config": config})
+    assert (refused.status, "unknown backend 'lama-cpp'" in refused.message) == (400, True), refused.body
+    assert "did you mean llama-cpp" in refused.message
+    later = frontend.admin.call("POST", "/api/models", body={"config": "name: later\nbackend: made-by-us\n"})
+    assert later.status == 201, "a backend that is installed later"
+    assert frontend.admin.call("POST", "/api/models", body={"config": config, "force": True}).status == 201
+    for name in ("typed", "later"):
+        assert frontend.admin.call("DELETE", f"/api/models/{name}").status == 200
+
+
+def test_the_history_of_a_model_and_what_a_revision_changed(frontend: Frontend) -> None:
+    first = add(frontend, "dated")
+    assert (first["number"], first["restorable"]) == (1, None)
+    changed = {"config": first["config"] + "threads: 2\n", "comment": "two are enough"}
+    assert frontend.admin.call("PUT", "/api/models/dated", body=changed).json()["number"] == 2
+    newest, oldest = frontend.admin.call("GET", "/api/models/dated/revisions").json()
+    assert (newest["number"], newest["state"], newest["comment"]) == (2, "current", "two are enough")
+    assert (oldest["number"], oldest["state"], oldest["served_at"]) == (1, "superseded", None)
+    by_hash = frontend.admin.call("GET", f"/api/models/dated/revisions/{newest['revision'][:12]}/changes").json()
+    assert by_hash == {
+        "number": 2, "against": 1, "changes": [{"field": "threads", "before": None, "after": "2"}],
+    }  # fmt: skip
+    late = frontend.admin.call("POST", "/api/models/dated/rollback", headers={"If-Match": first["revision"]})
+    assert late.status == 409
+    back = frontend.admin.call("POST", "/api/models/dated/rollback", body={"comment": "too slow"}).json()
+    assert (back["number"], back["revision"], back["config"]) == (3, first["revision"], first["config"])
+    unknown = frontend.admin.call("POST", "/api/models/dated/rollback", body={"to": "77"})
+    assert (unknown.status, "has no revision '77'" in unknown.message) == (404, True)
+    assert frontend.admin.call("DELETE", "/api/models/dated").status == 200
+    kept = frontend.admin.call("GET", "/api/models/dated/revisions").json()
+    assert [one["state"] for one in kept] == ["deleted", "superseded", "superseded", "superseded"]
+    assert frontend.admin.call("GET", "/api/models/never-there/revisions").status == 404

@@ -6,6 +6,7 @@ import type { ModelDetail, Revision } from "@/api/types";
 import { InlineError, Loading, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Dialog, DialogActions } from "@/components/Dialog";
+import { TextField } from "@/components/TextField";
 import { useAnnounce } from "@/components/Toasts";
 import { plural } from "@/format/text";
 import { formatDateTime } from "@/format/time";
@@ -144,7 +145,8 @@ function EditForm({
     onChanged(next !== base.config);
   }
   const [force, setForce] = useState(false);
-  const save = useModelChange((config: string) => api.editModel(base.name, config, base.revision, force));
+  const [comment, setComment] = useState("");
+  const save = useModelChange((config: string) => api.editModel(base.name, { config, force, comment }, base.revision));
   const isConflict =
     base.revision !== current.revision ||
     (save.error instanceof ApiError && save.error.status === 409) ||
@@ -165,7 +167,8 @@ function EditForm({
   return (
     <form className={styles.form} onSubmit={submit}>
       <p className={styles.soft}>
-        Revision <code>{base.revision.slice(0, 12)}</code>, {formatDateTime(base.changed_at)}, by {base.changed_by}
+        Revision {base.number} (<code>{base.revision.slice(0, 12)}</code>), {formatDateTime(base.changed_at)}, by{" "}
+        {base.changed_by}
         {revisions.length > 1 ? `; ${plural(revisions.length - 1, "older revision")}` : ""}
       </p>
       {current.pending === null ? null : <PendingNotice pending={current.pending} />}
@@ -215,6 +218,12 @@ function EditForm({
         <InlineError error={save.error} />
       ) : null}
       {isRejected(save.error) || force ? <ForceBox checked={force} onChange={setForce} /> : null}
+      <TextField
+        label="Comment (optional)"
+        value={comment}
+        maxLength={500}
+        onChange={(event) => setComment(event.target.value)}
+      />
       <DialogActions>
         {revisions.length > 1 ? <RevisionPicker revisions={revisions} onPick={write} /> : null}
         <Button onClick={onClose}>Cancel</Button>
@@ -257,7 +266,7 @@ function RevisionPicker({ revisions, onPick }: { revisions: readonly Revision[];
       {revisions.map((revision, index) =>
         revision.config === "" ? null : (
           <option key={index} value={index}>
-            {revision.revision.slice(0, 12)} · {formatDateTime(revision.at)} · {revision.actor}
+            {revision.number} · {formatDateTime(revision.at)} · {revision.actor}
           </option>
         ),
       )}

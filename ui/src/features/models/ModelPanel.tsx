@@ -18,11 +18,12 @@ import { formatEta } from "@/format/rates";
 import { plural, sentence } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 import { ConfigDialog } from "./ConfigEditor";
+import { History } from "./History";
 import styles from "./ModelPanel.module.css";
 import { PendingNotice } from "./PendingNotice";
 import { modelDetailQueries, useModelChange } from "./queries";
 import { ScaleDialog } from "./ScaleDialog";
-import { footprintWords, LOAD_WORDS, schedulingWords, whichFile } from "./states";
+import { footprintWords, LOAD_WORDS, restoreWords, schedulingWords, whichFile } from "./states";
 import { UnloadDialog, UnloadOnNodeDialog } from "./UnloadDialogs";
 
 type OpenDialog = "unload" | "delete" | "scale" | "edit" | null;
@@ -42,11 +43,12 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
   const announce = useAnnounce();
   const load = useModelChange(() => api.loadModel(model.name));
   const remove = useModelChange(() => api.deleteModel(model.name));
-  const discard = useModelChange(() => api.revertModel(model.name, model.revision));
+  const discard = useModelChange(() => api.rollbackModel(model.name, model.revision));
   const loads = why.data?.loads ?? [];
   const state = modelState(read.data, why.data?.loads);
   const failed = state.word === "Failed" ? (failureCauses(replicas, loads)[0] ?? "") : "";
   const unsatisfiable = why.data?.unsatisfiable ?? scheduling?.unsatisfiable_reason ?? "";
+  const restore = restoreWords(model.number, failed === "" ? null : why.data?.restorable);
   const close = () => setOpenDialog(null);
   const isAlias = model.alias_of !== "";
 
@@ -74,6 +76,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
       </PanelHeader>
       {model.description === "" ? null : <p className={styles.description}>{model.description}</p>}
       {unsatisfiable === "" ? null : <InlineError error={`Desired replicas cannot be placed: ${unsatisfiable}`} />}
+      {restore === "" ? null : <InlineError error={restore} />}
       {model.pending === null ? null : (
         <div className={styles.notice}>
           <PendingNotice pending={model.pending} />
@@ -170,13 +173,14 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
             {model.known_usecases.join(", ") || (model.embeddings ? "embeddings" : "not specified")}
           </Fact>
           <Fact name="Revision">
-            <code title={model.revision}>{model.revision.slice(0, 12)}</code>
+            {model.number} (<code title={model.revision}>{model.revision.slice(0, 12)}</code>)
           </Fact>
           <Fact name="Changed">
             {formatDateTime(model.changed_at)}, by {model.changed_by}
           </Fact>
         </Facts>
       </PanelSection>
+      <History model={model} />
       <PanelSection title="Placement decisions">
         {why.isPending ? (
           <Loading what="decisions" />

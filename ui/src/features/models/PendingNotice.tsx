@@ -7,9 +7,10 @@ export function PendingNotice({ pending }: { pending: NonNullable<Model["pending
   return (
     <p className={styles.pending} role="status">
       <strong>
-        Revision <code>{pending.revision.slice(0, 12)}</code> is pending.
+        Revision {pending.number} {pending.failures > 0 ? "failed" : "is pending"}.
       </strong>{" "}
-      {pendingWords(pending)} Revision <code>{pending.serving.slice(0, 12)}</code> serves until then.
+      {pendingWords(pending)} Revision {pending.serving_number} keeps serving
+      {pending.failures > 0 ? ". Edit the configuration, or discard the change." : " until then."}
     </p>
   );
 }

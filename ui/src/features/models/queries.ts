@@ -12,6 +12,11 @@ export const modelDetailQueries = {
       queryKey: ["revisions", name],
       queryFn: ({ signal }) => api.listRevisions(name, signal),
     }),
+  changes: (name: string, number: number) =>
+    queryOptions({
+      queryKey: ["revision-changes", name, number],
+      queryFn: ({ signal }) => api.readChanges(name, number, signal),
+    }),
   why: (name: string) =>
     queryOptions({
       queryKey: ["why-model", name],

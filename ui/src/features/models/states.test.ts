@@ -1,8 +1,10 @@
 import { expect, test } from "vitest";
 import type { Scheduling } from "@/api/types";
 import {
+  changeLines,
   footprintWords,
   pendingWords,
+  restoreWords,
   restWords,
   schedulingWords,
   unloadWords,
@@ -84,10 +86,26 @@ test("shows the measured memory use of a replica, or that there is none yet", ()
 });
 
 test("shows why the newest configuration does not serve yet", () => {
-  const pending = { revision: "b", serving: "a", reason: "", failures: 0, held: false };
-  expect(pendingWords(pending)).toBe("It is loading.");
+  const pending = { revision: "b", number: 2, serving: "a", serving_number: 1, reason: "", failures: 0, held: false };
+  expect(pendingWords(pending)).toBe("It is being loaded and tried.");
   expect(pendingWords({ ...pending, reason: "w1 could not start it: no such file" })).toBe(
     "w1 could not start it: no such file.",
   );
   expect(pendingWords({ ...pending, reason: "no capacity", held: true })).toContain("It is not retried automatically");
+});
+
+test("a change shows the value that is gone and the one that is new", () => {
+  expect(
+    changeLines([
+      { field: "threads", before: "2", after: "3" },
+      { field: "stopwords", before: null, after: '["x"]' },
+      { field: "f16", before: "true", after: null },
+    ]),
+  ).toBe('- threads: 2\n+ threads: 3\n+ stopwords: ["x"]\n- f16: true');
+});
+
+test("only a revision that was never ready names the one to restore", () => {
+  expect(restoreWords(3, null)).toBe("");
+  expect(restoreWords(3, undefined)).toBe("");
+  expect(restoreWords(3, 2)).toContain("Roll back to revision 2");
 });

@@ -1,4 +1,5 @@
-import type { Load, LoadState, Model, Scheduling } from "@/api/types";
+import type { Load, LoadState, Model, Revision, RevisionChanges, Scheduling } from "@/api/types";
+import type { Tone } from "@/components/Pill";
 import { formatBytes } from "@/format/bytes";
 import { formatSelector } from "@/format/selector";
 import { plural, sentence, stopped } from "@/format/text";
@@ -36,8 +37,37 @@ export function whichFile(load: Pick<Load, "state" | "file_index" | "total_files
 
 /** Why the newest configuration does not serve yet. */
 export function pendingWords({ reason, held }: NonNullable<Model["pending"]>): string {
-  const why = reason === "" ? "It is loading." : stopped(sentence(reason));
-  return held ? `${why} It is not retried automatically, because the serving replica would have to stop.` : why;
+  const why = reason === "" ? "It is being loaded and tried." : stopped(sentence(reason));
+  return held
+    ? `${why} It is not retried automatically, because the serving replica would have to stop; “Load” retries it.`
+    : why;
+}
+
+export const REVISION_WORDS: Record<Revision["state"], { word: string; tone: Tone }> = {
+  pending: { word: "Pending", tone: "blue" },
+  failed: { word: "Failed", tone: "red" },
+  current: { word: "Current", tone: "green" },
+  superseded: { word: "Superseded", tone: "grey" },
+  discarded: { word: "Discarded", tone: "grey" },
+  deleted: { word: "Deleted", tone: "grey" },
+};
+
+/** One line for each value that is gone or new. */
+export function changeLines(changes: RevisionChanges["changes"]): string {
+  return changes
+    .flatMap(({ field, before, after }) => [
+      before === null ? "" : `- ${field}: ${before}`,
+      after === null ? "" : `+ ${field}: ${after}`,
+    ])
+    .filter(Boolean)
+    .join("\n");
+}
+
+/** For a revision that no replica was ever ready with, where an earlier one served. */
+export function restoreWords(number: number, restorable: number | null | undefined): string {
+  return typeof restorable === "number"
+    ? `Revision ${number} has never been ready. Roll back to revision ${restorable}, which served before, or edit it.`
+    : "";
 }
 
 export function readSelector(scheduling: Scheduling | undefined): Record<string, string> {

@@ -176,7 +176,15 @@ test("a backend that is pinned everywhere is not listed as upgradable", () => {
 });
 
 test("lists an edit that could not be loaded, not one that is loading", () => {
-  const pending = { revision: "2", serving: "1", reason: "no such file", failures: 1, held: false };
+  const pending = {
+    revision: "2",
+    number: 2,
+    serving: "1",
+    serving_number: 1,
+    reason: "no such file",
+    failures: 1,
+    held: false,
+  };
   expect(
     pendingEdits([
       { name: "m", pending: null },

@@ -1,35 +1,17 @@
 """`/api/models`: model configurations."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
-from typing import Annotated
+from collections.abc import Awaitable, Callable
 
-from fastapi import APIRouter, Header, Response
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict
 
-from corral.core.errors import InvalidInput, NotFound
+from corral.core.errors import InvalidInput
 from corral.frontend.api.access.principal import Actor
+from corral.frontend.api.models.history import Comment
+from corral.frontend.api.models.if_match import IfMatch, read_if_match
 from corral.frontend.api.models.view import ModelDetail, ModelObject, view_model, view_model_detail
-from corral.frontend.api.times import time_of
 from corral.frontend.models.check import ConfigChecks
-from corral.store.serving.models import ModelRevision, ModelStore, StoredModel, parse_config_text
-
-IfMatch = Annotated[str | None, Header()]
-"""The revision that the client has edited."""
-
-
-class RevisionView(BaseModel):
-    revision: str
-    config: str
-    at: datetime
-    actor: str
-
-
-class Revert(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    revision: str = Field(default="", max_length=64)
-    """The revision to go back to, by its id or the beginning of its id. Without it: the one that serves while a newer
-    one is pending, otherwise the one before."""
+from corral.store.serving.models import ModelStore, parse_config_text
 
 
 class ConfigText(BaseModel):
@@ -38,6 +20,8 @@ class ConfigText(BaseModel):
     """YAML in the form of LocalAI's model configurations."""
     force: bool = False
     """Save it also with fields that Corral does not know, and with a backend that no node has and no gallery offers."""
+    comment: Comment = ""
+    """Why it is changed, for the history."""
 
 
 def model_routes(models: ModelStore, checks: ConfigChecks, notify_routes: Callable[[], Awaitable[None]]) -> APIRouter:
@@ -48,18 +32,10 @@ def model_routes(models: ModelStore, checks: ConfigChecks, notify_routes: Callab
         """Lists all models."""
         return [view_model(model) for model in await models.read_all()]
 
-    @router.get("/{name:path}/revisions")
-    async def list_revisions(name: str) -> list[RevisionView]:
-        """Lists the revisions of a model, newest first. A deletion has an empty configuration."""
-        return [
-            RevisionView(revision=item.revision, config=item.text, at=time_of(item.at), actor=item.actor)
-            for item in await models.read_revisions(name)
-        ]
-
     @router.get("/{name:path}")
     async def show_model(name: str, response: Response) -> ModelDetail:
         """Shows a model with its configuration; its revision is the ETag."""
-        return view_model_detail(await models.read(name), response, checks.downloads)
+        return await view_model_detail(await models.read(name), response, models, checks.downloads)
 
     _add_change_routes(router, models, checks, notify_routes)
     return router
@@ -72,9 +48,9 @@ def _add_change_routes(
     async def add_model(body: ConfigText, actor: Actor, response: Response) -> ModelDetail:
         """Adds a model from its configuration."""
         await checks.check_new(parse_config_text(body.config), force=body.force)
-        model = await models.save(body.config, actor, new=True)
+        model = await models.save(body.config, actor, new=True, comment=body.comment)
         await notify_routes()
-        return view_model_detail(model, response, checks.downloads)
+        return await view_model_detail(model, response, models, checks.downloads)
 
     @router.put("/{name:path}")
     async def edit_model(
@@ -92,46 +68,14 @@ def _add_change_routes(
             await checks.check_new(config, force=body.force)
         else:
             await checks.check_edit(config, before.newest.config, force=body.force)
-        model = await models.save(body.config, actor, expected=_read_if_match(if_match))
+        expected = read_if_match(if_match)
+        model = await models.save(body.config, actor, expected=expected, comment=body.comment)
         await notify_routes()
-        return view_model_detail(model, response, checks.downloads)
-
-    @router.post("/{name:path}/revert")
-    async def revert_model(
-        name: str, actor: Actor, response: Response, body: Revert | None = None, if_match: IfMatch = None
-    ) -> ModelDetail:
-        """Goes back to an earlier configuration. A pending one is discarded; replicas that serve keep running."""
-        model = await models.read(name)
-        text = _find_earlier(model, await models.read_revisions(model.name), (body or Revert()).revision)
-        saved = await models.save(text, actor, expected=_read_if_match(if_match) or model.newest.revision)
-        await notify_routes()
-        return view_model_detail(saved, response, checks.downloads)
+        return await view_model_detail(model, response, models, checks.downloads)
 
     @router.delete("/{name:path}")
     async def delete_model(name: str, actor: Actor, if_match: IfMatch = None) -> ModelObject:
         """Deletes a model and stops its replicas."""
-        model = await models.delete(name, actor, expected=_read_if_match(if_match))
+        model = await models.delete(name, actor, expected=read_if_match(if_match))
         await notify_routes()
         return view_model(model)
-
-
-def _read_if_match(header: str | None) -> str | None:
-    """None for `*` and no header: any revision."""
-    if header is None or header.strip() == "*":
-        return None
-    return header.strip().removeprefix("W/").strip('"')
-
-
-def _find_earlier(model: StoredModel, revisions: Sequence[ModelRevision], prefix: str) -> str:
-    """The configuration text to go back to."""
-    if not prefix and model.pending is not None:
-        return model.text
-    newest = model.newest.revision
-    found = [item for item in revisions if item.text and item.revision.startswith(prefix.lower())]
-    matching = {item.revision: item for item in reversed(found) if prefix or item.revision != newest}
-    if not matching:
-        missing = f"no revision {prefix!r}" if prefix else "no earlier revision"
-        raise NotFound(f"{model.name} has {missing}; `corral models show {model.name} --history` lists its revisions")
-    if prefix and len(matching) > 1:
-        raise InvalidInput(f"{len(matching)} revisions of {model.name} begin with {prefix!r}; give more characters")
-    return max(matching.values(), key=lambda item: item.at).text

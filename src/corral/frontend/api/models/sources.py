@@ -137,9 +137,9 @@ def model_source_routes(
         text = await gallery.read_config(body.name, name=body.install_as, overrides=body.overrides)
         # The administrator did not write the gallery's entry: unknown fields are kept, and listed in the answer.
         await checks.check_new(parse_config_text(text), force=True)
-        model = await models.save(text, actor, new=True)
+        model = await models.save(text, actor, new=True, comment=f"from the gallery: {body.name}")
         await notify_routes()
-        return view_model_detail(model, response, checks.downloads)
+        return await view_model_detail(model, response, models, checks.downloads)
 
     @router.post("/import")
     async def import_models(body: Import, actor: Actor) -> Imported:
@@ -164,7 +164,7 @@ def model_source_routes(
                     await checks.check_edit(config, known.newest.config, force=body.force)
                 else:
                     await checks.check_new(config, force=body.force)
-                await models.save(item.text, actor)
+                await models.save(item.text, actor, comment=f"imported from {item.file}")
             except (InvalidInput, Conflict) as error:
                 answer.refused.append(RejectedImport(file=item.file, reason=str(error)))
             else:

@@ -9,15 +9,17 @@ from pydantic import BaseModel
 from corral.frontend.api.times import time_of
 from corral.frontend.gateway.drivers.prompts import warn_of_templates
 from corral.frontend.models.downloads import Downloads
-from corral.store.serving.models import StoredModel
+from corral.store.serving.models import ModelStore, StoredModel
 
 
 class PendingView(BaseModel):
     """The newest revision, which does not serve yet; the one before serves."""
 
     revision: str
+    number: int
     serving: str
     """The revision that serves meanwhile."""
+    serving_number: int
     reason: str
     """Why the revision does not serve yet; empty while it is loaded for the first time."""
     failures: int
@@ -34,6 +36,8 @@ class ModelObject(BaseModel):
     """The weights, as the configuration names them."""
     description: str
     revision: str
+    number: int
+    """Of the revision, counted from 1 for each model."""
     aliases: list[str]
     alias_of: str
     """For an alias: the model that serves its requests."""
@@ -60,6 +64,8 @@ class ModelDetail(ModelObject):
     files: list[ModelFileView]
     unknown_fields: list[str]
     """Fields that are stored and passed on, but that Corral does not read."""
+    restorable: int | None
+    """Set while no replica with this revision has ever been ready: the number of the last one that served."""
     warnings: list[str]
     """Downloads that workers reject unless their settings allow them, with the setting; templates that cannot be
     rendered."""
@@ -69,7 +75,9 @@ def view_model(model: StoredModel) -> ModelObject:
     return ModelObject(**_fields(model))
 
 
-def view_model_detail(stored: StoredModel, response: Response, downloads: Downloads) -> ModelDetail:
+async def view_model_detail(
+    stored: StoredModel, response: Response, models: ModelStore, downloads: Downloads
+) -> ModelDetail:
     """Also sets the ETag of the answer."""
     model = stored.newest
     response.headers["ETag"] = f'"{model.revision}"'
@@ -77,6 +85,7 @@ def view_model_detail(stored: StoredModel, response: Response, downloads: Downlo
         **_fields(stored),
         config=model.text,
         files=[ModelFileView(filename=file.filename, uri=file.uri, sha256=file.sha256) for file in model.config.files],
+        restorable=(await models.read_restorable()).get(stored.name),
         unknown_fields=list(model.config.unknown_fields),
         warnings=[*downloads.warn(model.config), *warn_of_templates(model.config)],
     )
@@ -91,6 +100,7 @@ def _fields(stored: StoredModel) -> dict[str, Any]:
         "model": config.model,
         "description": config.description,
         "revision": model.revision,
+        "number": model.number,
         "aliases": list(model.aliases),
         "alias_of": model.alias_of,
         "known_usecases": list(config.known_usecases),
@@ -110,7 +120,9 @@ def _view_pending(model: StoredModel) -> PendingView | None:
         return None
     return PendingView(
         revision=pending.revision,
+        number=pending.number,
         serving=model.revision,
+        serving_number=model.number,
         reason=pending.reason,
         failures=pending.failures,
         held=pending.held,

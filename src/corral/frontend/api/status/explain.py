@@ -29,6 +29,7 @@ from corral.frontend.api.times import time_of
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.http.json_response import SparseJson
 from corral.store.serving.load_job_rows import LoadJob
+from corral.store.serving.models import StoredModel
 from corral.store.serving.scheduling import SchedulingRecord
 from corral.store.stores import Stores
 
@@ -50,13 +51,21 @@ class LoadBackoffView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingExplanation:
     revision: str
+    number: int
+    serving_number: int
+    """The revision that serves meanwhile."""
     reason: str
+    failures: int
+    held: bool
+    """Whether automatic retries have ended, because the replicas that serve would have to stop for another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelExplanation:
     model: str
     revision: str
+    number: int
+    """Of the revision, counted from 1 for each model."""
     replicas: list[ReplicaObject]
     loads: list[LoadView]
     footprint_bytes: Mapping[str, int]
@@ -65,6 +74,8 @@ class ModelExplanation:
     decisions: list[DecisionView]
     """Newest first."""
     pending: PendingExplanation | None = None
+    restorable: int | None = None
+    """Set while no replica with this revision has ever been ready: the number of the last one that served."""
     unsatisfiable: str | None = None
     slow_builds: list[SlowBuild]
     """Of its backend, on nodes where it has a replica."""
@@ -170,21 +181,36 @@ async def _explain_model(stores: Stores, in_flight: InFlight, slow: SlowBuilds, 
     record = records.get(model.name)
     nodes = await stores.nodes.read_all()
     names: dict[str, str] = {node.id: node.name for node in nodes}
-    pending = model.pending
     replicas = [one for one in await stores.replicas.read_statuses() if one.row.model == model.name]
     serving = {one.row.node_id for one in replicas}
     slow_builds = await slow.read([node for node in nodes if node.id in serving])
     return ModelExplanation(
         model=model.name,
         revision=model.revision,
+        number=model.number,
         replicas=[view_replica(one, in_flight, node=names.get(one.row.node_id, one.row.node_id)) for one in replicas],
         loads=[_view_job(job) for job in await stores.load_jobs.read_of_model(model.name)],
         footprint_bytes=await stores.footprints.read_peaks(model.name, model.revision),
         backoffs=[_view_backoff(names.get(node, node), backoff) for node, backoff in backoffs.items()],
         decisions=[view_decision(decision) for decision in await stores.decisions.read(model=model.name)],
-        pending=PendingExplanation(revision=pending.revision, reason=pending.reason) if pending is not None else None,
+        pending=_explain_pending(model),
+        restorable=(await stores.models.read_restorable()).get(model.name),
         unsatisfiable=(_unsatisfiable(record, nodes) or None) if record is not None else None,
         slow_builds=[one for one in slow_builds if model.config.backend in (one.backend, one.build)],
+    )
+
+
+def _explain_pending(model: StoredModel) -> PendingExplanation | None:
+    pending = model.pending
+    if pending is None:
+        return None
+    return PendingExplanation(
+        revision=pending.revision,
+        number=pending.number,
+        serving_number=model.number,
+        reason=pending.reason,
+        failures=pending.failures,
+        held=pending.held,
     )
 
 

@@ -355,6 +355,7 @@ CREATE TABLE resolved_builds (
 CREATE TABLE models (
   name TEXT PRIMARY KEY,
   revision TEXT NOT NULL,
+  number BIGINT NOT NULL,
   config TEXT NOT NULL,
   document TEXT NOT NULL,
   backend TEXT NOT NULL,
@@ -367,22 +368,28 @@ CREATE TABLE models (
 
 CREATE INDEX models_changed_at ON models (changed_at);
 
+-- The history of each model. `revision` is a hash of the content, so two numbers may share one. `served_at`: when a
+-- replica with it was first ready. A deletion has an empty `config`.
 CREATE TABLE model_revisions (
-  id {serial_key},
   model TEXT NOT NULL,
+  number BIGINT NOT NULL,
   revision TEXT NOT NULL,
   config TEXT NOT NULL,
+  state TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  comment TEXT NOT NULL,
   at BIGINT NOT NULL,
-  actor TEXT NOT NULL
+  actor TEXT NOT NULL,
+  served_at BIGINT,
+  PRIMARY KEY (model, number)
 );
-
-CREATE INDEX model_revisions_model ON model_revisions (model, id);
 
 -- Edits that take effect when the first replica of the new revision is ready.
 CREATE TABLE pending_revisions (
   model TEXT PRIMARY KEY,
   replaces TEXT NOT NULL,
   revision TEXT NOT NULL,
+  number BIGINT NOT NULL,
   config TEXT NOT NULL,
   document TEXT NOT NULL,
   at BIGINT NOT NULL,
