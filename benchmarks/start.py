@@ -34,6 +34,7 @@ def start(directory: Path) -> tuple[float, float, dict[str, float]]:
         up.wait_ready()
         wait_until(up.is_small, what="the supervisor alone is left of `corral up`", within_s=20, every_s=0.02)
         parts = {"up": psutil.Process(up.program.pid), **up.children()}
+        time.sleep(1)  # until the supervisor has loaded what it needs
         sizes = {name: process.memory_info().rss / 1e6 for name, process in parts.items()}
         cpu = sum(process.cpu_times().user + process.cpu_times().system for process in parts.values())
     finally:
