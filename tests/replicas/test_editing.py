@@ -158,7 +158,7 @@ def test_an_edit_goes_on_when_the_frontend_that_loads_it_is_killed(cluster: Clus
     assert ask(other, "tiny").status == 200, "the revision before serves"
     gate.touch()
     wait_until(lambda: pending(other) is None, what="the other frontend has brought it to its end", within_s=90)
-    assert str(gate) in served_by(other)
+    wait_until(lambda: str(gate) in served_by(other), what="requests get the new one", within_s=10)
     states = [(one["number"], one["state"]) for one in other.call("GET", "/api/models/tiny/revisions").json()]
     assert states == [(2, "current"), (1, "superseded")]
     assert before["id"] not in [row["id"] for row in rows_of(other) if row["corral_state"] == "ready"]

@@ -6,10 +6,11 @@ from typing import TypeVar
 import pytest
 
 from bus.conftest import Connect
-from corral.bus.client import BusMessage
+from corral.bus.client import Bus, BusMessage
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import CANCEL, MODEL_FETCH, node_subject
 from corral.controller.loads.coordinator import LoadOutcome
+from corral.controller.loop import ReconcileRuntime
 from corral.controller.replicas.wiring import Replication
 from corral.core.errors import NotFound, OutcomeUnknown, Unavailable
 from corral.core.replicas.scaling import ScalingPace
@@ -79,11 +80,14 @@ async def _no_report(_node: str) -> NodeReport:
 
 @pytest.fixture
 async def replication(faulty: Faulty, connect: Connect) -> Replication:
-    stores = Stores(faulty, IDS)
+    return make_replication(Stores(faulty, IDS), await connect())
+
+
+def make_replication(stores: Stores, bus: Bus, runtime: ReconcileRuntime | None = None) -> Replication:
     return Replication(
-        make_runtime(stores, "f1"),
+        runtime or make_runtime(stores, "f1"),
         stores=stores,
-        bus=await connect(),
+        bus=bus,
         builds=Builds(),
         peers=NoPeers(),
         traffic=NoTraffic(),

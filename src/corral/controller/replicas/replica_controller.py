@@ -80,8 +80,8 @@ class ReplicaController:
     async def _reconcile(self, run: ReconcileRun) -> None:
         """All writes are made under the lease: they fail once another frontend leads, which has seen newer state."""
         self._lease = run.lease
-        fleet, jobs = await self._stores.load_jobs.read_with_fleet(self._traffic.total)
-        models = {model.name: model for model in await self._stores.models.read_all()}
+        seen = await self._stores.load_jobs.read_serving(self._traffic.total)
+        fleet, jobs, models, records = seen.fleet, seen.jobs, seen.models, seen.scheduling
         await self._wake_loads(fleet)
         lost = await self._repair(fleet, jobs)
         await self._note_peaks(fleet.replicas, fleet.nodes_by_id)
@@ -98,7 +98,6 @@ class ReplicaController:
             traffic=self._traffic,
             pace=self._pace,
         )
-        records = {record.scheduling.model: record for record in await self._stores.scheduling.read_all()}
         loading = {job.model for job in jobs}
         without_settling = loading | {replica.model for replica in lost}
         for name in sorted({*by_model, *records, *models}):

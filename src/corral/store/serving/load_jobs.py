@@ -13,12 +13,12 @@ from corral.store.engine.leases import Lease, check_held
 from corral.store.engine.sql import in_list, places
 from corral.store.serving.load_backoff import clear_load_backoff, wake_loads
 from corral.store.serving.load_job_rows import LoadJob, end_jobs, forget_failed, job_of, read_jobs
-from corral.store.serving.models import find_model, lock_model
+from corral.store.serving.models import StoredModel, find_model, lock_model, read_models
 from corral.store.serving.pending_revisions import retry_pending
 from corral.store.serving.replica_rows import InFlight, read_replicas, set_states
 from corral.store.serving.replicas import FleetView, read_cluster, read_fleet
 from corral.store.serving.rollouts import read_stopped, read_stopped_models
-from corral.store.serving.scheduling import clear_unsatisfiable, find_scheduling
+from corral.store.serving.scheduling import SchedulingRecord, clear_unsatisfiable, find_scheduling, read_all_scheduling
 from corral.system import Ids
 
 
@@ -35,6 +35,17 @@ class Restoring:
     """Loads that restore the replicas that were stopped."""
     ended: int
     """How many loads of the other version were ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSnapshot:
+    """What should serve and what does, read at one moment. A load that just finished is seen as a load or as a replica,
+    never as neither; an edit that replicas survive is seen in the model and in its replicas, never in one of them."""
+
+    fleet: FleetView
+    jobs: Sequence[LoadJob]
+    models: Mapping[str, StoredModel]
+    scheduling: Mapping[str, SchedulingRecord]
 
 
 _TRY_NOW = "UPDATE load_jobs SET state = 'pending', attempts = 0, reason = '', due_at = now_ms(), changed_at = now_ms()"
@@ -101,12 +112,14 @@ class LoadJobStore:
 
         return await self._database.write(body)
 
-    async def read_with_fleet(self, in_flight: InFlight) -> tuple[FleetView, list[LoadJob]]:
-        """All loads and the fleet on one snapshot: a load that just finished is seen as a load or as a replica, never
-        as neither."""
-
-        async def body(tx: Tx) -> tuple[FleetView, list[LoadJob]]:
-            return await read_fleet(tx, in_flight), await read_jobs(tx)
+    async def read_serving(self, in_flight: InFlight) -> ServingSnapshot:
+        async def body(tx: Tx) -> ServingSnapshot:
+            return ServingSnapshot(
+                fleet=await read_fleet(tx, in_flight),
+                jobs=await read_jobs(tx),
+                models={model.name: model for model in await read_models(tx)},
+                scheduling={record.scheduling.model: record for record in await read_all_scheduling(tx)},
+            )
 
         return await self._database.read(body)
 
