@@ -3152,7 +3152,7 @@ export interface components {
             backoffs: components["schemas"]["LoadBackoffView"][];
             /** Decisions */
             decisions: components["schemas"]["DecisionView"][];
-            pending?: components["schemas"]["PendingExplanation"] | null;
+            pending?: components["schemas"]["PendingView"] | null;
             /** Restorable */
             restorable?: number | null;
             /** Unsatisfiable */
@@ -3672,21 +3672,6 @@ export interface components {
             sample_s: number;
             /** Samples */
             samples: components["schemas"]["SampleView"][];
-        };
-        /** PendingExplanation */
-        PendingExplanation: {
-            /** Revision */
-            revision: string;
-            /** Number */
-            number: number;
-            /** Serving Number */
-            serving_number: number;
-            /** Reason */
-            reason: string;
-            /** Failures */
-            failures: number;
-            /** Held */
-            held: boolean;
         };
         /**
          * PendingView

@@ -28,6 +28,9 @@ test.each([
   ["waits for approval", "Waits for approval"],
   ["'a b' cannot be a label", "'a b' cannot be a label"],
   ["nats://10.0.0.2 does not answer", "nats://10.0.0.2 does not answer"],
+  ["vm could not start smollm2: exit code 1", "vm could not start smollm2: exit code 1"],
+  ["it could not be started", "It could not be started"],
+  ["the node does not answer", "The node does not answer"],
   ["", ""],
 ])("%j stands alone as %j", (text, expected) => expect(sentence(text)).toBe(expected));
 

@@ -1,7 +1,10 @@
-/** Capitalises a server message that stands alone. A first word that is a quoted name, an address or the given `name`
- * stays unchanged. */
+/** Messages begin with the name of a node, model or backend before these words: "vm could not start …". */
+const BEGINS_WITH_NAME = /^(?!it )[a-z]+ (?:could not|cannot|did not|does not|is not|was not|has no) /;
+
+/** Capitalises a server message that stands alone. A first word that is a name or an address stays unchanged: a quoted
+ * one, the given `name`, or one that messages say something about. */
 export function sentence(text: string, name = ""): string {
-  if (name !== "" && text.startsWith(name)) return text;
+  if ((name !== "" && text.startsWith(name)) || BEGINS_WITH_NAME.test(text)) return text;
   return /^[a-z]+[ ,;]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from corral.artifacts import LOCALAI_LAUNCHER, InstalledVersion, Manifest, StartRequest, plan_start
+from corral.artifacts import LOCALAI_LAUNCHER, InstalledVersion, Manifest, StartCommand, StartRequest, plan_start
 from corral.bus.messages import StartOptions
 from corral.core.errors import InvalidInput
 from corral.core.processes.process import Fill, ProcessKey, ProcessReadiness, ProcessSpec
@@ -132,24 +132,7 @@ def plan_process(
             options=tuple(sorted({**_known(fitted.soft_options, manifest), **options.options}.items())),
         ),
     )
-    environment: dict[str, str | Fill] = dict(command.environment)
-    if manifest.protocol == "localai-grpc":
-        environment |= _grpc_environment(settings, vulkan)
-        readiness = ProcessReadiness(kind="grpc", within_s=GRPC_READY_WITHIN_S, quiet_within_s=GRPC_QUIET_WITHIN_S)
-    else:
-        if command.token_env:
-            environment[command.token_env] = Fill("{token}")
-        elif not is_loopback_host(settings.host):
-            raise InvalidInput(
-                f"{version.name} does not support tokens, so anyone who can reach this machine could use it. Start the"
-                " worker with --host 127.0.0.1, or use another build."
-            )
-        readiness = ProcessReadiness(
-            kind="http",
-            path=command.readiness.path,
-            within_s=HTTP_READY_WITHIN_S,
-            quiet_within_s=command.readiness.stall_s,
-        )
+    environment, readiness = _plan_protocol(version, settings, command, vulkan)
     return ProcessSpec(
         key=process_key(model, version.name, replica),
         backend=version.name,
@@ -169,6 +152,31 @@ def plan_process(
             **_fit_grpc(version, start, settings.machine, weights),
         },
         generation=generation,
+    )
+
+
+def _plan_protocol(
+    version: InstalledVersion, settings: StartSettings, command: StartCommand, vulkan: tuple[str, ...]
+) -> tuple[dict[str, str | Fill], ProcessReadiness]:
+    """The environment, with the token if requests need one, and how the process shows that it is ready."""
+    environment: dict[str, str | Fill] = dict(command.environment)
+    if version.manifest.protocol == "localai-grpc":
+        environment |= _grpc_environment(settings, vulkan)
+        return environment, ProcessReadiness(
+            kind="grpc", within_s=GRPC_READY_WITHIN_S, quiet_within_s=GRPC_QUIET_WITHIN_S
+        )
+    if command.token_env:
+        environment[command.token_env] = Fill("{token}")
+    elif not is_loopback_host(settings.host):
+        raise InvalidInput(
+            f"{version.name} does not support tokens, so anyone who can reach this machine could use it. Start the"
+            " worker with --host 127.0.0.1, or use another build."
+        )
+    return environment, ProcessReadiness(
+        kind="http",
+        path=command.readiness.path,
+        within_s=HTTP_READY_WITHIN_S,
+        quiet_within_s=command.readiness.stall_s,
     )
 
 

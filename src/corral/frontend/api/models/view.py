@@ -1,5 +1,6 @@
 """A model as the API shows it."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,8 @@ from corral.frontend.models.downloads import Downloads
 from corral.store.serving.models import ModelStore, StoredModel
 
 
-class PendingView(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingView:
     """The newest revision, which does not serve yet; the one before serves."""
 
     revision: str
@@ -110,11 +112,11 @@ def _fields(stored: StoredModel) -> dict[str, Any]:
         "pinned": config.pinned,
         "changed_at": time_of(model.changed_at),
         "changed_by": model.changed_by,
-        "pending": _view_pending(stored),
+        "pending": view_pending(stored),
     }
 
 
-def _view_pending(model: StoredModel) -> PendingView | None:
+def view_pending(model: StoredModel) -> PendingView | None:
     pending = model.pending
     if pending is None:
         return None

@@ -14,6 +14,7 @@ from corral.core.errors import NotFound
 from corral.core.nodes.node import Node, NodeStatus
 from corral.core.nodes.targets import describe_no_match, pick_serving
 from corral.core.replicas.load_backoff import LoadBackoff
+from corral.frontend.api.models.view import PendingView, view_pending
 from corral.frontend.api.replicas.view import (
     DecisionView,
     LoadView,
@@ -29,7 +30,6 @@ from corral.frontend.api.times import time_of
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.http.json_response import SparseJson
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.models import StoredModel
 from corral.store.serving.scheduling import SchedulingRecord
 from corral.store.stores import Stores
 
@@ -49,18 +49,6 @@ class LoadBackoffView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingExplanation:
-    revision: str
-    number: int
-    serving_number: int
-    """The revision that serves meanwhile."""
-    reason: str
-    failures: int
-    held: bool
-    """Whether automatic retries have ended, because the replicas that serve would have to stop for another."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelExplanation:
     model: str
     revision: str
@@ -73,7 +61,7 @@ class ModelExplanation:
     backoffs: list[LoadBackoffView]
     decisions: list[DecisionView]
     """Newest first."""
-    pending: PendingExplanation | None = None
+    pending: PendingView | None = None
     restorable: int | None = None
     """Set while no replica with this revision has ever been ready: the number of the last one that served."""
     unsatisfiable: str | None = None
@@ -193,24 +181,10 @@ async def _explain_model(stores: Stores, in_flight: InFlight, slow: SlowBuilds, 
         footprint_bytes=await stores.footprints.read_peaks(model.name, model.revision),
         backoffs=[_view_backoff(names.get(node, node), backoff) for node, backoff in backoffs.items()],
         decisions=[view_decision(decision) for decision in await stores.decisions.read(model=model.name)],
-        pending=_explain_pending(model),
+        pending=view_pending(model),
         restorable=(await stores.models.read_restorable()).get(model.name),
         unsatisfiable=(_unsatisfiable(record, nodes) or None) if record is not None else None,
         slow_builds=[one for one in slow_builds if model.config.backend in (one.backend, one.build)],
-    )
-
-
-def _explain_pending(model: StoredModel) -> PendingExplanation | None:
-    pending = model.pending
-    if pending is None:
-        return None
-    return PendingExplanation(
-        revision=pending.revision,
-        number=pending.number,
-        serving_number=model.number,
-        reason=pending.reason,
-        failures=pending.failures,
-        held=pending.held,
     )
 
 
