@@ -340,14 +340,21 @@ class Cluster:
 class Haste:
     """Made when a load was said to have failed. It is tried again by itself, after half of its first wait at least."""
 
-    def __init__(self) -> None:
+    def __init__(self, admin: Admin, model: str) -> None:
         # Whoever waits for a load looks each half second.
         self._due_s = time.monotonic() + LOAD_RETRIES.base_s / 2 - 1.0
+        self._admin, self._model = admin, model
+        self._attempts = self._load()["attempts"]
 
-    def check(self, admin: Admin, model: str) -> None:
+    def check(self) -> None:
         """It was not tried again before that."""
-        [load] = admin.call("GET", f"/api/why/models/{model}").json()["loads"]
-        assert load["attempts"] == 1 or time.monotonic() > self._due_s, load
+        load = self._load()
+        assert load["attempts"] == self._attempts or time.monotonic() > self._due_s, load
+
+    def _load(self) -> dict[str, Any]:
+        [load] = self._admin.call("GET", f"/api/why/models/{self._model}").json()["loads"]
+        found: dict[str, Any] = load
+        return found
 
 
 def ask(admin: Admin, model: str, **more: Any) -> Answer:

@@ -262,7 +262,8 @@ def test_a_file_that_the_node_refuses_fails_the_load_with_the_cause(cluster: Clu
     put(cluster.directory / "a" / "models", TREE)
     put(cluster.directory / "w1" / "models", {"pony": b"a file where a directory has to be"})
     add(admin, PONY.replace("model: pony", "model: pony/shards/1.bin"))
-    answer, haste = ask(admin, "pony", **question("files?")), Haste()
+    answer, haste = ask(admin, "pony", **question("files?")), Haste(admin, "pony")
     assert answer.status == 503
-    assert "1.bin" in answer.message, answer.message
-    haste.check(admin, "pony")
+    assert "1.bin (3 B) was rejected with status 400: " in answer.message, answer.message
+    assert "'pony' is a link or has the wrong type" in answer.message, answer.message
+    haste.check()

@@ -88,7 +88,7 @@ def test_a_model_whose_weights_are_nowhere_fails_with_the_cause_and_does_not_hot
     admin = cluster.start_frontend()
     cluster.start_worker("w1")
     assert admin.call("POST", "/api/models", body={"config": CONFIG}).status == 201
-    answer, haste = ask(admin, "mine"), Haste()
+    answer, haste = ask(admin, "mine"), Haste(admin, "mine")
     assert answer.status == 503
     assert "mine" in answer.message
     assert "No such file" in answer.message
@@ -96,7 +96,7 @@ def test_a_model_whose_weights_are_nowhere_fails_with_the_cause_and_does_not_hot
     assert "Traceback" in admin.call("GET", "/api/why/models/mine").json()["backoffs"][0]["error"]
     again = ask(admin, "mine")
     assert again.status == 503
-    haste.check(admin, "mine")
+    haste.check()
 
 
 @pytest.fixture

@@ -71,8 +71,8 @@ class _Counter:
 async def _offset(server: FileServer, file: LocalFile, sha256: str) -> int | None:
     """Where to resume. None when the receiver has the whole file."""
     answer = await _exchange(server, "HEAD", file.key, {})
-    if answer.status == 404:
-        return 0
+    if 400 <= answer.status < 500:
+        return 0  # there is none, or the answer to PUT says why it is rejected: that to HEAD has no body
     if answer.status != 200:
         raise _refused(answer, file)
     if answer.headers.get("x-content-sha256") == sha256:
@@ -100,7 +100,8 @@ async def _put(server: FileServer, file: LocalFile, sha256: str, offset: int, co
 
 def _refused(answer: HttpAnswer, file: LocalFile) -> CorralError:
     reason = answer.body.decode(errors="replace").strip()[:300]
-    text = f"{file.path.name} ({format_bytes(file.size)}) was rejected with status {answer.status}: {reason}"
+    text = f"{file.path.name} ({format_bytes(file.size)}) was rejected with status {answer.status}"
+    text += f": {reason}" if reason else ""
     match answer.status:
         case 413 | 507:
             return Unavailable(text)
