@@ -34,8 +34,10 @@ async def nothing() -> None:
 
 
 @asynccontextmanager
-async def keeping(stores: Stores, registry: Registry) -> AsyncIterator[None]:
-    ids, resolver = SystemIds(), Resolver(Galleries(), registry, stores.resolved_builds)
+async def keeping(
+    stores: Stores, registry: Registry, galleries: Galleries | None = None
+) -> AsyncIterator[PolicyReconciler]:
+    ids, resolver = SystemIds(), Resolver(galleries or Galleries(), registry, stores.resolved_builds)
     builds = FleetBuilds(resolver, stores.version_pins, stores.intents)
     fleet = Fleet(stores=stores, resolver=resolver, builds=builds, ids=ids, on_change=nothing)
     desired = PolicyReconciler(
@@ -51,7 +53,7 @@ async def keeping(stores: Stores, registry: Registry) -> AsyncIterator[None]:
     )
     running = asyncio.create_task(desired.run())
     try:
-        yield
+        yield desired
     finally:
         running.cancel()
         await asyncio.wait({running})
@@ -173,3 +175,45 @@ async def test_a_version_that_took_down_the_serving_one_is_not_retried_but_its_s
             return mended in [intent.spec.build.digest for intent in await intents_of(stores, Verb.UPGRADE)]
 
         await wait_until_async(ordered, what="another version is worth a try", within_s=10)
+
+
+class ChangingGalleries(Galleries):
+    edition = 1
+
+    @property
+    def backends_edition(self) -> int:
+        return self.edition
+
+
+async def test_a_change_of_galleries_before_a_failure_is_no_reason_to_retry(stores: Stores, rig: Rig) -> None:
+    """Also if it is first seen together with the policy whose install then fails."""
+    node = await healthy(stores, "a")
+    await stores.observed.record([told(node)])
+    galleries, changes = ChangingGalleries(), CountedChanges(stores.database)
+    stores.intents = changes
+    async with keeping(stores, Registry(), galleries) as desired:
+
+        async def reconcile() -> None:
+            """Once at least, from the beginning to the end."""
+            seen = changes.turns
+
+            def has_begun_twice() -> bool:
+                desired.loop.notify()
+                return changes.turns >= seen + 2
+
+            await until(has_begun_twice, what="it was reconciled", within_s=15)
+
+        await reconcile()
+        await rig.advance(30)
+        await reconcile()
+        galleries.edition += 1
+        policy = PolicyChange(selector={}, ensure=Ensure.PRESENT, spec=BackendSpec(reference="native"))
+        await stores.admission.admit(admission(Verb.INSTALL, node, backend="native", policy=policy))
+        await reconcile()
+        await rig.advance(1)
+        [one] = await claim(stores)
+        await end(stores, one, AttemptRejected("the registry cannot be reached", final=True))
+        await rig.advance(40)
+        await reconcile()
+        await reconcile()
+    assert len(await intents_of(stores, Verb.INSTALL)) == 1

@@ -122,7 +122,8 @@ class PolicyReconciler:
     async def _find_due_nodes(self, now_s: float) -> tuple[int, list[Node]]:
         """The store's time, and the nodes to check."""
         now_ms, changed, policy_changed = await self._stores.intents.read_changed(self._since_ms)
-        look_at_all = self._since_ms == 0 or policy_changed or now_s >= self._all_due_s or self._is_new_edition(now_ms)
+        is_new = self._is_new_edition(now_ms)  # in every run: seen later, it would look like a change after a failure
+        look_at_all = self._since_ms == 0 or policy_changed or now_s >= self._all_due_s or is_new
         self._since_ms = now_ms - OVERLAP_MS
         if look_at_all:
             self._all_due_s = now_s + LOOK_AT_ALL_EVERY_S
