@@ -7,6 +7,7 @@ from playwright.sync_api import Locator, Page, expect
 from harness.pages import Complaints, OpenPage
 from harness.programs import call
 from harness.up import Up
+from harness.waiting import wait_until
 
 
 def row(page: Page, name: str) -> Locator:
@@ -135,7 +136,8 @@ def test_no_width_of_the_window_cuts_anything_off(open_page: OpenPage) -> None:
     for panel_open in (False, True):
         for width in (1920, 1440, 1420, 1280, 1240, 1220, 1100, 1024, 900, 720, 560, 390, 340):
             page.set_viewport_size({"width": width, "height": 800})
-            assert too_wide(page) == [], f"at {width}, panel open: {panel_open}"
+            what = f"nothing is cut off at {width}, panel open: {panel_open}"
+            wait_until(lambda: too_wide(page) == [], what=what, within_s=2)  # once the page has its new layout
         page.set_viewport_size({"width": 1440, "height": 800})
         page.get_by_role("link", name="home", exact=True).click()
         expect(page.get_by_role("complementary", name="Node details")).to_be_visible()

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from corral.artifacts.errors import BadManifest
+from corral.system.json import decode_json
 
 Protocol = Literal["openai", "localai-grpc"]
 
@@ -110,8 +111,8 @@ def encode_manifest(manifest: Manifest | None) -> str:
 def decode_manifest(text: str) -> Manifest:
     """Raises BadManifest."""
     try:
-        return msgspec.json.decode(text, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_json(text, Manifest)
+    except msgspec.DecodeError as error:
         raise BadManifest(f"The manifest cannot be read: {error}.") from None
 
 

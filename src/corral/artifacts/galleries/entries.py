@@ -12,6 +12,7 @@ from corral.artifacts.references import names_local_file
 from corral.artifacts.requests import BackendRequest, ModelFile
 from corral.artifacts.yaml import load_yaml
 from corral.core.backends.build import BuildRef
+from corral.system.json import prepare_type
 
 MAX_ENTRIES = 100_000
 
@@ -141,6 +142,7 @@ def _parse(content: bytes, kind: Any) -> Any:
     document = load_yaml(content)
     if isinstance(document, list) and len(document) > MAX_ENTRIES:
         raise BadGallery(f"The gallery has more than {MAX_ENTRIES} entries.")
+    prepare_type(kind)
     try:
         # Not strict: Go reads an unquoted number as a string where a string belongs, and so do we.
         return msgspec.convert(_stringly(document), kind, strict=False, str_keys=True)

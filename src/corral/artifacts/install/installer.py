@@ -64,6 +64,7 @@ from corral.artifacts.sources.peer import PeerDownloads
 from corral.artifacts.unpack.budget import UnpackBudget
 from corral.artifacts.yaml import load_yaml
 from corral.system import Clock
+from corral.system.json import prepare_type
 
 log = structlog.get_logger()
 
@@ -517,6 +518,7 @@ def read_manifest(root: Path) -> Manifest | None:
         if file.is_file() and not file.is_symlink():
             if file.stat().st_size > 1 << 20:
                 raise BadManifest(f"{name} is too large for a manifest.")
+            prepare_type(Manifest)
             try:
                 return check_manifest(msgspec.convert(load_yaml(file.read_bytes()), Manifest))
             except msgspec.ValidationError as error:
