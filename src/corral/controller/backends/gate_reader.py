@@ -1,0 +1,232 @@
+"""Reads what the gates of a rollout judge: figures, memory and exits of versions, and the answers to golden prompts."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from corral.core.backends.gates import (
+    GOLDEN_PROMPTS,
+    Comparison,
+    GateOutcome,
+    GateSettings,
+    GateVerdict,
+    VersionSample,
+    judge_versions,
+    pick_baseline,
+)
+from corral.core.backends.serving_figures import ServingFigures
+from corral.core.causes import brief_cause
+from corral.core.errors import CorralError, NotFound
+from corral.core.models.config import ModelConfig
+from corral.core.models.golden_prompts import GoldenPromptFailed
+from corral.core.nodes.node import Node, NodeId
+from corral.core.nodes.node_class import node_class
+from corral.core.nodes.observed import ObservedProcess
+from corral.core.nodes.process_exits import ENDED
+from corral.core.replicas.capacity import device_class
+from corral.core.replicas.footprints import FootprintKey
+from corral.core.replicas.replica import Replica, ReplicaState
+from corral.store.serving.load_backoff import FailedLoad
+from corral.store.serving.version_figures import VersionRow
+from corral.store.stores import Stores
+
+log = structlog.get_logger()
+
+DOWN_SHOWN = 3
+Versions = Mapping[NodeId, tuple[str, str]]
+"""The new and the previous digest by node; the previous one is empty where there was none."""
+
+
+class GoldenPrompts(Protocol):
+    async def run(self, config: ModelConfig, replica: Replica) -> int:
+        """Sends the golden prompts of the model to this replica. Returns how many there are; 0 if the model has none.
+        Raises GoldenPromptFailed for the first that fails, and another CorralError when the replica could not be
+        asked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """Everything that one judgement reads."""
+
+    nodes: Mapping[NodeId, Node]
+    """Those of the wave."""
+    classes: Mapping[str, str]
+    """The class of every node."""
+    new: Sequence[VersionRow]
+    old: Sequence[VersionRow]
+    old_since: Sequence[VersionRow]
+    """The part of `old` from the time of the rollout."""
+    peaks: Mapping[FootprintKey, int]
+    processes: Mapping[NodeId, tuple[ObservedProcess, ...]]
+    failed_loads: Sequence[FailedLoad]
+    versions: Versions
+
+    def runs_new(self, node_id: NodeId, digest: str) -> bool:
+        return node_id in self.versions and digest == self.versions[node_id][0]
+
+
+class GateReader:
+    def __init__(self, stores: Stores, *, prompts: GoldenPrompts | None = None) -> None:
+        """`prompts`: None judges no golden prompts."""
+        self._stores = stores
+        self._prompts = prompts
+
+    async def judge(
+        self,
+        *,
+        backend: str,
+        nodes: Sequence[NodeId],
+        versions: Versions,
+        since_ms: int,
+        settings: GateSettings,
+    ) -> list[GateVerdict]:
+        """Judges the new version of a backend on these nodes from `since_ms` on, by the store's clock, against the
+        previous version on all nodes of the same class. It changes nothing, and any frontend may repeat it."""
+        log.debug("gates.judge", backend=backend, nodes=len(nodes), since_ms=since_ms)
+        chosen = {node_id: versions[node_id] for node_id in nodes if node_id in versions}
+        seen = await self._read(chosen, since_ms=since_ms, settings=settings)
+        return judge_versions(_compare(seen, settings), settings)
+
+    async def judge_prompts(self, *, nodes: Sequence[NodeId], versions: Versions) -> list[GateVerdict]:
+        """Sends the golden prompts to replicas of the new version on these nodes, one replica for each model and
+        class. This may take minutes."""
+        if self._prompts is None:
+            return []
+        classes = {node.id: node_class(node) for node in await self._stores.nodes.read_all()}
+        chosen: dict[tuple[str, str], Replica] = {}
+        for node_id in sorted(node_id for node_id in nodes if node_id in versions and node_id in classes):
+            for replica in await self._stores.replicas.read_of_node(node_id):
+                if replica.state is ReplicaState.READY and replica.backend_digest == versions[node_id][0]:
+                    chosen.setdefault((replica.model, classes[node_id]), replica)
+        found = []
+        for (model, where), replica in sorted(chosen.items()):
+            verdict = await self._judge_replica(self._prompts, replica, model, where)
+            if verdict is not None:
+                found.append(verdict)
+        return found
+
+    async def _read(self, versions: Versions, *, since_ms: int, settings: GateSettings) -> _Seen:
+        stores = self._stores
+        every = await stores.nodes.read_all()
+        new = {new for new, _ in versions.values() if new}
+        old = {old for _, old in versions.values() if old} - new
+        figures = stores.version_figures
+        processes = await stores.observed.read_processes()
+        return _Seen(
+            nodes={node.id: node for node in every if node.id in versions},
+            classes={node.id: node_class(node) for node in every},
+            new=await figures.read(digests=new, since_ms=since_ms),
+            old=await figures.read(digests=old, since_ms=since_ms - round(settings.look_back_s * 1000)),
+            old_since=await figures.read(digests=old, since_ms=since_ms),
+            peaks=await stores.footprints.read_versions(new | old),
+            processes={node_id: processes.get(node_id, ()) for node_id in versions},
+            failed_loads=await stores.load_backoff.read_failed(digests=new, since_ms=since_ms),
+            versions=versions,
+        )
+
+    async def _judge_replica(
+        self, prompts: GoldenPrompts, replica: Replica, model: str, where: str
+    ) -> GateVerdict | None:
+        def verdict(outcome: GateOutcome, detail: str) -> GateVerdict:
+            return GateVerdict(gate=GOLDEN_PROMPTS, outcome=outcome, detail=detail, model=model, node_class=where)
+
+        try:
+            count = await prompts.run(await self._stores.models.read_config(model, replica.revision), replica)
+        except NotFound:
+            return None  # the model was deleted
+        except GoldenPromptFailed as error:
+            return verdict(GateOutcome.FAILED, str(error))
+        except CorralError as error:
+            return verdict(GateOutcome.UNJUDGED, f"the golden prompts could not be sent: {brief_cause(str(error))}")
+        if not count:
+            return None
+        return verdict(GateOutcome.PASSED, f"{count} golden prompt{'s' if count > 1 else ''} answered as expected")
+
+
+def _compare(seen: _Seen, settings: GateSettings) -> list[Comparison]:
+    by_class: dict[str, list[NodeId]] = {}
+    for node_id in seen.nodes:
+        by_class.setdefault(seen.classes[node_id], []).append(node_id)
+    return [one for where, ids in sorted(by_class.items()) for one in _compare_class(seen, settings, where, ids)]
+
+
+def _compare_class(seen: _Seen, settings: GateSettings, where: str, ids: Collection[NodeId]) -> list[Comparison]:
+    new_digests = {seen.versions[node_id][0] for node_id in ids}
+    old_digests = {seen.versions[node_id][1] for node_id in ids} - new_digests - {""}
+    processes = [
+        process
+        for node_id in ids
+        for process in seen.processes[node_id]
+        if process.model and process.digest and seen.runs_new(node_id, process.digest)
+    ]
+    new = _by_model(row for row in seen.new if _is_new(seen, ids, row.key.node_id, row.key.digest))
+    old, old_since = (
+        _by_model(row for row in rows if row.key.digest in old_digests and seen.classes.get(row.key.node_id) == where)
+        for rows in (seen.old, seen.old_since)
+    )
+    failed = [load for load in seen.failed_loads if _is_new(seen, ids, load.node_id, load.digest)]
+    models = {*new, *(process.model for process in processes), *(load.model for load in failed)}
+    if not models:
+        return [Comparison(model="", node_class=where, new=VersionSample(), ran=False)]
+    devices = {device_class(seen.nodes[node_id]) for node_id in ids}
+    found = []
+    for model in sorted(models):
+        peak, peak_before = _peaks(seen.peaks, model, devices, new_digests, old_digests)
+        mine = [process for process in processes if process.model == model]
+        none = ServingFigures()
+        figures, at_the_same_time = pick_baseline(old_since.get(model, none), old.get(model, none), settings)
+        before = VersionSample(figures=figures, memory_bytes=peak_before)
+        found.append(
+            Comparison(
+                model=model,
+                node_class=where,
+                new=VersionSample(figures=new.get(model, ServingFigures()), memory_bytes=peak),
+                old=before if old_digests else None,
+                at_the_same_time=at_the_same_time,
+                ran=bool(mine) or model in new,
+                problems=_problems(mine, [load for load in failed if load.model == model]),
+            )
+        )
+    return found
+
+
+def _is_new(seen: _Seen, ids: Collection[NodeId], node_id: str, digest: str) -> bool:
+    return node_id in ids and seen.runs_new(NodeId(node_id), digest)
+
+
+def _by_model(rows: Iterable[VersionRow]) -> dict[str, ServingFigures]:
+    found: dict[str, ServingFigures] = {}
+    for row in rows:
+        known = found.get(row.key.model)
+        found[row.key.model] = row.figures if known is None else known + row.figures
+    return found
+
+
+def _peaks(
+    peaks: Mapping[FootprintKey, int],
+    model: str,
+    devices: Collection[str],
+    new: Collection[str],
+    old: Collection[str],
+) -> tuple[int | None, int | None]:
+    """The peaks of both versions with a revision of the model that both served; the new one alone without such."""
+    mine = {key: peak for key, peak in peaks.items() if key.model == model and key.device in devices}
+    after = {key.revision: 0 for key in mine if key.digest in new}
+    before = {key.revision: 0 for key in mine if key.digest in old}
+    for key, peak in mine.items():
+        side = after if key.digest in new else before
+        side[key.revision] = max(side.get(key.revision, 0), peak)
+    both = sorted(after.keys() & before.keys(), key=lambda revision: after[revision])
+    if both:
+        return after[both[-1]], before[both[-1]]
+    return max(after.values(), default=None), None
+
+
+def _problems(processes: Sequence[ObservedProcess], failed: Sequence[FailedLoad]) -> tuple[str, ...]:
+    down = sorted(process.process_key for process in processes if process.state in ENDED)
+    parts = [f"{', '.join(down[:DOWN_SHOWN])} {'is' if len(down) == 1 else 'are'} not running now"] if down else []
+    parts += [f"a load of {load.model} with it failed: {brief_cause(load.error)}" for load in failed[:1]]
+    return tuple(parts)

@@ -1,0 +1,1 @@
+"""`/api/rollouts`: changes of versions in waves."""

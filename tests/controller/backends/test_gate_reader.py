@@ -1,0 +1,151 @@
+"""Gates read from a store: figures, memory, exits and golden prompts, within one class of machines."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from corral.controller.backends.gate_reader import GateReader
+from corral.core.backends.gates import GateOutcome, GateSettings, GateVerdict
+from corral.core.backends.serving_figures import BUCKETS, ServingFigures, VersionKey
+from corral.core.nodes.node import NodeId
+from corral.core.nodes.observed import Observation, ObservedProcess, ProcessStatus
+from corral.core.replicas.footprints import FootprintKey, Peak
+from corral.frontend.gateway.replica_proof import ReplicaProof
+from corral.store.stores import Stores
+from corral.system import SystemClock, SystemIds
+from corral.system.http_call import http_call
+from harness.openai_upstream import OpenAiUpstream
+from store.serving.test_replicas import TINY, add_nodes, loaded, make_node, reserve, start
+
+NEW, OLD = "sha256:new", "sha256:old"
+CANARY, PEER, GPU = NodeId("canary"), NodeId("peer"), NodeId("gpu")
+MIB = 1 << 20
+TOKEN = "of the process"
+
+
+def served(bucket: int, tokens_per_s: float, *, errors: int = 0) -> ServingFigures:
+    times = [0] * BUCKETS
+    times[bucket] = 50
+    answer_ms = round(500 / tokens_per_s * 1000)
+    return ServingFigures(requests=50, errors=errors, first_token=tuple(times), tokens_out=500, answer_ms=answer_ms)
+
+
+def process(state: ProcessStatus = ProcessStatus.READY, *, restarts: int = 0) -> ObservedProcess:
+    return ObservedProcess(
+        process_key="tiny#0", model="tiny", replica=0, backend="b", digest=NEW, state=state, restarts=restarts
+    )
+
+
+async def report(stores: Stores, sequence: int, one: ObservedProcess) -> None:
+    seen = Observation(node_id=CANARY, instance="i", epoch=1, sequence=sequence, backends=(), processes=(one,))
+    await stores.observed.record([seen])
+
+
+VERSIONS = {CANARY: (NEW, OLD), PEER: (NEW, OLD)}
+
+
+async def judge(stores: Stores, reader: GateReader | None = None, *, since_ms: int = 0) -> list[GateVerdict]:
+    return await (reader or GateReader(stores)).judge(
+        backend="b",
+        nodes=[CANARY],
+        versions=VERSIONS,
+        since_ms=since_ms,
+        settings=GateSettings(),
+    )
+
+
+@pytest.fixture
+async def fleet(stores: Stores) -> Stores:
+    gpu = make_node(GPU, gpu_vendor="nvidia", total_vram=24 << 30)
+    await add_nodes(stores, make_node(CANARY), make_node(PEER), gpu)
+    return stores
+
+
+async def test_the_previous_version_on_machines_of_the_class_is_the_baseline(fleet: Stores) -> None:
+    await fleet.version_figures.add(
+        "fe",
+        1,
+        {
+            VersionKey("tiny", CANARY, NEW): served(25, 15.0),
+            VersionKey("tiny", PEER, OLD): served(20, 50.0),
+            VersionKey("tiny", GPU, OLD): served(25, 15.0),
+            VersionKey("tiny", GPU, NEW): served(20, 50.0, errors=50),
+        },
+    )
+    await fleet.footprints.record_peaks(
+        {
+            FootprintKey("tiny", "r", NEW, "cpu"): Peak(900 * MIB),
+            FootprintKey("tiny", "r", OLD, "cpu"): Peak(300 * MIB),
+        }
+    )
+    await report(fleet, 1, process())
+    verdicts = {verdict.gate: verdict for verdict in await judge(fleet)}
+    assert {gate: verdict.outcome.value for gate, verdict in verdicts.items()} == {
+        "stable": "passed",
+        "errors": "passed",
+        "first_token": "failed",
+        "throughput": "failed",
+        "memory": "failed",
+    }
+    assert verdicts["throughput"].new == pytest.approx(15, 0.01)
+    assert verdicts["throughput"].old == 50.0
+    assert {verdict.node_class for verdict in verdicts.values()} == {"cpu"}
+    assert await judge(fleet) == list(verdicts.values()), "it changes nothing"
+
+
+async def test_a_time_that_is_slow_for_both_versions_fails_neither(fleet: Stores) -> None:
+    figures = fleet.version_figures
+    await figures.add("fe", 1, {VersionKey("tiny", PEER, OLD): served(20, 50.0)})
+    now_ms = await fleet.rollouts.now_ms()
+    hour_ms = 3_600_000
+    await fleet.database.write(
+        lambda tx: tx.execute("UPDATE version_figures SET minute = minute - 60 WHERE digest = $1", OLD)
+    )
+    await figures.add("fe", 2, {VersionKey("tiny", CANARY, NEW): served(20, 15.0)})
+    (alone,) = [one for one in await judge(fleet, since_ms=now_ms - hour_ms // 2) if one.gate == "throughput"]
+    assert (alone.outcome, alone.old) == (GateOutcome.FAILED, 50.0)
+    await figures.add("fe", 3, {VersionKey("tiny", PEER, OLD): served(20, 16.0)})
+    (beside,) = [one for one in await judge(fleet, since_ms=now_ms - hour_ms // 2) if one.gate == "throughput"]
+    assert beside.outcome is GateOutcome.PASSED
+    assert beside.old == pytest.approx(16.0, 0.01)
+
+
+async def test_a_version_that_ends_after_its_start_is_unstable_even_when_it_runs_again(fleet: Stores) -> None:
+    await report(fleet, 1, process())
+    await report(fleet, 2, process(ProcessStatus.BACKING_OFF))
+    down = (await judge(fleet))[0]
+    assert (down.gate, down.outcome) == ("stable", GateOutcome.FAILED)
+    assert down.detail == "processes of the new version ended unexpectedly once; tiny#0 is not running now"
+    await report(fleet, 3, process(restarts=1))
+    again = (await judge(fleet))[0]
+    assert (again.outcome, again.detail) == (GateOutcome.FAILED, "processes of the new version ended unexpectedly once")
+
+
+async def test_a_version_that_no_model_uses_cannot_be_judged(fleet: Stores) -> None:
+    (verdict,) = await judge(fleet)
+    assert (verdict.gate, verdict.outcome, verdict.model) == ("stable", GateOutcome.UNJUDGED, "")
+
+
+@pytest.fixture
+def upstream() -> Iterator[OpenAiUpstream]:
+    running = OpenAiUpstream(token=TOKEN)
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize(("expected", "outcome"), [("you said hello", "passed"), ("something else", "failed")])
+async def test_golden_prompts_go_to_a_replica_of_the_new_version(
+    stores: Stores, upstream: OpenAiUpstream, expected: str, outcome: str
+) -> None:
+    await add_nodes(stores, make_node(CANARY))
+    job = await start(stores, text=f"{TINY}golden_prompts: [{{prompt: hello, expect: {expected}}}]\n")
+    await reserve(stores, job)
+    await stores.load_claims.finish(job, loaded(address=upstream.address, token=TOKEN, backend_digest=NEW))
+    proof = ReplicaProof(http_call, shared_token="", clock=SystemClock(), ids=SystemIds(), within_s=20)
+    reader = GateReader(stores, prompts=proof)
+    assert all(verdict.gate != "golden_prompts" for verdict in await judge(stores, reader))
+    assert await GateReader(stores).judge_prompts(nodes=[CANARY], versions=VERSIONS) == []
+    assert upstream.requests == []
+    [verdict] = await reader.judge_prompts(nodes=[CANARY], versions=VERSIONS)
+    assert (verdict.gate, verdict.outcome.value, verdict.model) == ("golden_prompts", outcome, "tiny")
+    assert len(upstream.requests) == 1
