@@ -1,0 +1,1 @@
+"""Descriptions of the APIs, for people (`/docs`) and for programs (OpenAPI)."""

@@ -1,0 +1,1 @@
+"""Client protocols besides OpenAI's, and their translation onto the endpoints that every replica has."""
