@@ -1,0 +1,1 @@
+"""API keys: their limits, and what counts towards them."""
