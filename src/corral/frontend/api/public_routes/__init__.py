@@ -1,0 +1,1 @@
+"""`/api/routes`: names for clients that lead to several models."""

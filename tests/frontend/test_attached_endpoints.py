@@ -1,0 +1,249 @@
+"""`corral models attach` and `detach` against a real frontend and servers that it did not start."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from harness.frontend import Frontend
+from harness.openai_upstream import OpenAiUpstream
+from harness.ports import free_port
+from harness.programs import call, clean_environment, run_cli
+from harness.waiting import wait_until
+
+SECRET = "sk-of-the-server-93481"
+BODY = {"model": "hosted", "messages": [{"role": "user", "content": "hi"}]}
+Serve = Callable[..., OpenAiUpstream]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    started: list[OpenAiUpstream] = []
+
+    def start(**options: Any) -> OpenAiUpstream:
+        started.append(OpenAiUpstream(**options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop()
+
+
+@pytest.fixture
+def environment(frontend: Frontend) -> Iterator[dict[str, str]]:
+    yield clean_environment(CORRAL_URL=frontend.url, CORRAL_API_KEY=frontend.admin.key)
+    for model in frontend.admin.call("GET", "/api/models").json():
+        frontend.admin.call("DELETE", f"/api/models/{model['name']}")
+
+
+def attach(environment: dict[str, str], model: str, url: str, *more: str) -> str:
+    done = run_cli("models", "attach", model, "--url", url, *more, environment=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def ask(frontend: Frontend, **changes: Any) -> Any:
+    return frontend.admin.call("POST", "/v1/chat/completions", body={**BODY, **changes})
+
+
+def test_a_server_serves_a_model_from_attach_to_detach(
+    frontend: Frontend, environment: dict[str, str], serve: Serve, tmp_path: Path
+) -> None:
+    server = serve(models=("their-name",), token=SECRET)
+    key = tmp_path / "key"
+    key.write_text(f"{SECRET}\n")
+    said = attach(
+        environment, "hosted", f"{server.url}/v1", "--upstream-model", "their-name", "--api-key-file", str(key),
+        "--limit", "5", "--weight", "2",
+    )  # fmt: skip
+    assert said == f"hosted: attached {server.url}/v1 (healthy)\n"
+    answer = ask(frontend)
+    assert (answer.status, answer.json()["model"]) == (200, "hosted")
+    assert server.requests[-1][1]["model"] == "their-name"
+    assert "hosted" in [one["id"] for one in frontend.admin.call("GET", "/v1/models").json()["data"]]
+    shown_everywhere_but_its_key(frontend, environment, server, answer.headers["x-request-id"])
+    assert run_cli("models", "detach", "hosted", environment=environment).stdout.startswith(
+        f"hosted: detached {server.url}/v1\nNo endpoint serves it now."
+    )
+    refused = ask(frontend)
+    assert (refused.status, "no endpoint is attached" in refused.message) == (503, True)
+    wait_until(lambda: frontend.admin.call("GET", "/api/models/hosted/endpoints").json() == [], what="it is forgotten")
+
+
+def shown_everywhere_but_its_key(
+    frontend: Frontend, environment: dict[str, str], server: OpenAiUpstream, request_id: str
+) -> None:
+    admin = frontend.admin
+    (one,) = admin.call("GET", "/api/models/hosted/endpoints").json()
+    assert (one["has_key"], one["limit"], one["weight"], one["health"]) == (True, 5, 2, "healthy")
+    (replica,) = admin.call("GET", "/api/replicas").json()
+    assert (replica["corral_state"], replica["node_id"], replica["capacity"]) == ("ready", server.address, 5)
+    listed = run_cli("models", "list", environment=environment).stdout
+    assert "ready" in listed
+    assert server.url in run_cli("models", "endpoints", environment=environment).stdout
+    why = run_cli("why", "model", "hosted", environment=environment).stdout
+    assert f"{server.address}, slot 0: ready" in why
+    assert f"sent to {server.address}" in run_cli("why", "request", request_id, environment=environment).stdout
+    metrics = admin.call("GET", "/metrics").body.decode()
+    assert f'corral_attached_endpoint_healthy{{model="hosted",node="{server.address}"}} 1' in metrics
+    assert f'corral_requests_total{{model="hosted",node="{server.address}",status="200"}} 1' in metrics
+    audit = admin.call("GET", "/api/audit").body.decode()
+    assert "endpoint.attached" in audit
+    listings = ["/api/models", "/api/models/hosted", "/api/endpoints", "/api/replicas", "/api/why/models/hosted"]
+    told = [admin.call("GET", path).body.decode() for path in (*listings, "/api/replicas/summary")]
+    for text in (*told, listed, why, metrics, audit, frontend.program.output()):
+        assert SECRET not in text
+
+
+def test_a_setting_is_changed_by_attaching_again_and_the_key_is_kept(
+    frontend: Frontend, environment: dict[str, str], serve: Serve, tmp_path: Path
+) -> None:
+    server = serve(models=("hosted",), token=SECRET)
+    key = tmp_path / "key"
+    key.write_text(SECRET)
+    attach(environment, "hosted", server.url, "--api-key-file", str(key))
+    assert attach(environment, "hosted", server.url, "--limit", "3").startswith("hosted: changed")
+    (one,) = frontend.admin.call("GET", "/api/models/hosted/endpoints").json()
+    assert (one["limit"], one["has_key"], one["health"]) == (3, True, "healthy")
+    assert ask(frontend).status == 200
+
+
+def test_a_cluster_does_not_attach_itself(frontend: Frontend, environment: dict[str, str], tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(frontend.admin.key)
+    for more in ([], ["--api-key-file", str(key)]):
+        own = ("models", "attach", "mirror", "--url", f"{frontend.url}/v1", *more)
+        refused = run_cli(*own, environment=environment)
+        assert refused.returncode == 2, more
+        assert "is an address of this cluster itself" in refused.stderr
+    assert frontend.admin.call("GET", "/api/models").json() == []
+
+
+def test_a_server_that_is_away_gets_requests_when_it_answers_and_none_after_it_stopped(
+    frontend: Frontend, environment: dict[str, str]
+) -> None:
+    port = free_port()
+    said = attach(environment, "hosted", f"http://127.0.0.1:{port}/v1")
+    assert "unhealthy" in said
+    assert "It gets no requests yet" in said
+    refused = ask(frontend)
+    assert (refused.status, refused.json()["error"]["code"]) == (503, "model_load_failed")
+    assert str(port) not in refused.message
+    server = OpenAiUpstream(models=("hosted",), at=("127.0.0.1", port))
+    try:
+        wait_until(lambda: ask(frontend).status == 200, what="it serves")
+    finally:
+        server.stop()
+
+    def health() -> str:
+        (one,) = frontend.admin.call("GET", "/api/models/hosted/endpoints").json()
+        return str(one["health"])
+
+    wait_until(lambda: health() == "unhealthy", what="it is unhealthy", within_s=60)
+    assert "endpoint.health_changed" in frontend.program.output()
+
+
+def test_wrong_names_and_settings_are_reported(
+    frontend: Frontend, environment: dict[str, str], serve: Serve, tmp_path: Path
+) -> None:
+    server = serve(models=("one", "two"), token=SECRET)
+    said = attach(environment, "hosted", server.url)
+    assert "it rejected the API key" in said
+    key = tmp_path / "key"
+    key.write_text(SECRET)
+    said = attach(environment, "hosted", server.url, "--api-key-file", str(key))
+    assert "does not list 'hosted'; it lists one, two" in said
+    for wrong in (
+        ["--url", "http://u:p@h/v1"],
+        ["--url", "http://h/v1/chat/completions"],
+        ["--url", "http://h/v1", "--pin", "ab" * 32],
+        ["--url", "https://h/v1", "--pin", "abc"],
+        ["--url", "https://h/v1", "--ca-file", str(key)],
+        ["--url", "http://h/v1", "--api-key-file", str(tmp_path / "none")],
+    ):
+        refused = run_cli("models", "attach", "other", *wrong, environment=environment)
+        assert refused.returncode == 2, (wrong, refused.stdout, refused.stderr)
+        assert SECRET not in refused.stderr
+    too_long = frontend.admin.call(
+        "POST", "/api/models/hosted/endpoints", body={"url": server.url, "api_key": SECRET * 1000}
+    )
+    assert (too_long.status, SECRET in too_long.body.decode()) == (400, False)
+    scaled = run_cli("models", "scale", "hosted", "2", environment=environment)
+    assert "only attached endpoints serve it" in scaled.stderr
+    user = frontend.admin.call("POST", "/api/keys", body={"name": "user"}).json()["key"]
+    assert call("GET", f"{frontend.url}/api/endpoints", key=user).status == 403
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_of_two_attached_servers_one_fails_a_fifth_of_its_requests_and_no_client_sees_an_error(
+    frontend: Frontend, environment: dict[str, str], serve: Serve, stream: bool
+) -> None:
+    steady, shaky = serve(models=("hosted",)), serve(models=("hosted",), failing=0.2)
+    for server in (steady, shaky):
+        attach(environment, "hosted", server.url)
+
+    async def ask_many() -> list[str]:
+        async with openai.AsyncOpenAI(
+            base_url=f"{frontend.url}/v1", api_key=frontend.admin.key, max_retries=0
+        ) as client:
+
+            async def one(number: int) -> str:
+                messages: list[Any] = [{"role": "user", "content": f"number {number}"}]
+                if not stream:
+                    answer = await client.chat.completions.create(model="hosted", messages=messages)
+                    return answer.choices[0].message.content or ""
+                events = await client.chat.completions.create(model="hosted", messages=messages, stream=True)
+                return "".join([event.choices[0].delta.content or "" async for event in events if event.choices])
+
+            found: list[str] = []
+            # An endpoint that fails rests, so the number of requests that it takes for three failures varies.
+            deadline = time.monotonic() + 60
+            while len(found) < 200 or (shaky.failed < 3 and time.monotonic() < deadline):
+                found += await asyncio.gather(*(one(len(found) + number) for number in range(8)))
+            return found
+
+    answers = asyncio.run(ask_many())
+    assert answers == [f"you said number {number}" for number in range(len(answers))]
+    assert shaky.failed >= 3
+    assert len(steady.requests) > len(shaky.requests)
+
+
+def test_a_running_stream_ends_in_its_own_time_when_its_server_is_detached(
+    frontend: Frontend, environment: dict[str, str], serve: Serve
+) -> None:
+    server = serve(models=("hosted",))
+    attach(environment, "hosted", server.url)
+
+    async def run() -> str:
+        async with openai.AsyncOpenAI(base_url=f"{frontend.url}/v1", api_key=frontend.admin.key) as client:
+            events = await client.chat.completions.create(
+                model="hosted", messages=[{"role": "user", "content": "slow"}], stream=True
+            )
+            text = ""
+            async for event in events:
+                if not text and event.choices[0].delta.content:
+                    (one,) = frontend.admin.call("GET", "/api/endpoints").json()
+                    frontend.admin.call("DELETE", f"/api/models/hosted/endpoints/{one['id']}")
+                    (one,) = frontend.admin.call("GET", "/api/endpoints").json()
+                    assert (one["state"], one["in_flight"]) == ("draining", 1)
+                text += event.choices[0].delta.content or ""
+            return text
+
+    assert asyncio.run(run()) == "you said slow"
+    assert ask(frontend).status == 503
+
+
+def test_the_json_form_of_the_command_is_that_of_the_api(
+    frontend: Frontend, environment: dict[str, str], serve: Serve
+) -> None:
+    server = serve(models=("hosted",))
+    given = run_cli("models", "attach", "hosted", "--url", server.url, "--json", environment=environment)
+    (listed,) = json.loads(run_cli("models", "endpoints", "hosted", "--json", environment=environment).stdout)
+    assert {**json.loads(given.stdout), "is_new": None, "warnings": None} == {
+        **listed, "is_new": None, "warnings": None,
+    }  # fmt: skip
