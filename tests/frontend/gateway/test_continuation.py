@@ -1,0 +1,498 @@
+"""A replica that dies in the middle of a streamed answer: another one continues it, and the client sees one stream."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from corral.core.replicas.routing import ASSISTANT_PREFILL, CONTINUE_FINAL_MESSAGE
+from corral.frontend.gateway.gateway import TICK_EVERY_S
+from corral.frontend.gateway.limits import GatewayLimits
+from harness.gateway import Answering, Replica, RunningGateway, calling, completion, running_gateway
+from harness.waiting import until
+
+Start = Callable[..., Coroutine[Any, Any, Replica]]
+CHAT, COMPLETIONS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
+WORDS = ["One", " two", " three", "\n", "four", " five", " ähm", " six"]
+QUESTION = "count"
+NATIVE = frozenset({MESSAGES})
+
+
+def text_of(words: list[str]) -> str:
+    return "".join(words)
+
+
+class Engine:
+    """Speaks as llama.cpp does: a token is a word, a prompt's tokens are its characters, a template cuts spaces."""
+
+    def __init__(self, *deaths: int, words: list[str] | None = None, **extra: Any) -> None:
+        """`deaths`: after how many words each of the first streams dies, whichever replica gives it. `extra`: further
+        fields of every delta."""
+        self.deaths = list(deaths)
+        self.words = WORDS if words is None else words
+        self.extra = extra
+        self.streams: list[str] = []
+        """The replicas that streamed, in order."""
+        self.counted = 0
+        self.name = ""
+
+    async def __call__(self, answering: Answering) -> None:
+        body = answering.seen.json()
+        if answering.seen.path == MESSAGES:
+            await self._stream_message(answering, body)
+            return
+        is_chat = answering.seen.path == CHAT
+        given = body["messages"] if is_chat else []
+        last = given[-1] if given and given[-1]["role"] == "assistant" else {"content": ""}
+        so_far = last["content"].strip() if is_chat else body["prompt"].removeprefix(QUESTION)
+        said, done = "", 0
+        while said.strip() != so_far.strip() and done < len(self.words):
+            said += self.words[done]
+            done += 1
+        usage = {"prompt_tokens": 5 + done, "completion_tokens": 1, "total_tokens": 6 + done}
+        if not body.get("stream"):
+            self.counted += 1
+            await answering.json({"choices": [], "usage": usage})
+            return
+        self.name = answering.seen.headers["x-corral-replica"].removeprefix("replica-")
+        self.streams.append(self.name)
+        dies_after = self.deaths.pop(0) if self.deaths else None
+        most = body.get("max_tokens") or 1000
+        rest = self.words[done : done + most]
+        await answering.start_stream()
+        if is_chat:
+            await answering.event(self._chunk(is_chat, role="assistant", content=None))
+        for at, word in enumerate(rest):
+            if at == dies_after:
+                answering.die()
+                return
+            await answering.event(self._chunk(is_chat, content=word, **self.extra))
+        if dies_after == len(rest):
+            answering.die()
+            return
+        reason = "length" if done + len(rest) < len(self.words) else "stop"
+        await answering.event(self._chunk(is_chat, reason=reason))
+        if body.get("stream_options", {}).get("include_usage"):
+            usage = {"prompt_tokens": 5 + done, "completion_tokens": len(rest), "total_tokens": 5 + done + len(rest)}
+            await answering.event({"id": self.name, "created": 1, "choices": [], "usage": usage, "timings": {}})
+        await answering.event("[DONE]")
+        await answering.end_stream()
+
+    def _chunk(self, is_chat: bool, reason: str | None = None, **delta: Any) -> dict[str, Any]:
+        said = {"delta": delta} if is_chat else {"text": delta.get("content") or ""}
+        return {"id": self.name, "created": 1, "model": "m", "choices": [{"index": 0, **said, "finish_reason": reason}]}
+
+    async def _stream_message(self, answering: Answering, body: dict[str, Any]) -> None:
+        self.name = answering.seen.headers["x-corral-replica"].removeprefix("replica-")
+        self.streams.append(self.name)
+        dies_after = self.deaths.pop(0)
+        await answering.start_stream()
+        usage = {"input_tokens": 4, "cache_read_input_tokens": 1, "output_tokens": 0}
+        events: list[tuple[str, dict[str, Any]]] = [
+            ("message_start", {"message": {"id": f"msg_{self.name}", "type": "message", "role": "assistant",
+             "content": [], "model": "m", "stop_reason": None, "stop_sequence": None, "usage": usage}}),
+            ("content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}}),
+            *(("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": word}})
+              for word in self.words),
+        ]  # fmt: skip
+        for at, (kind, fields) in enumerate(events):
+            if at == dies_after + 2:
+                answering.die()
+                return
+            await answering.chunk(f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode())
+
+
+@asynccontextmanager
+async def streamed(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], **more: Any
+) -> AsyncIterator[httpx.Response]:
+    async with client.stream("POST", path, json={"model": "m", "stream": True, **body}, **more) as answer:
+        yield answer
+
+
+async def events_of(client: httpx.AsyncClient, path: str, body: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    """All events of a stream that ends as a stream should."""
+    async with streamed(client, path, body, **more) as answer:
+        assert answer.status_code == 200
+        lines = [line async for line in answer.aiter_lines()]
+    data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    if path in (CHAT, COMPLETIONS):
+        assert data.pop() == "[DONE]"
+    return [json.loads(value) for value in data]
+
+
+def chat_text(events: list[dict[str, Any]]) -> str:
+    return "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"])
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": [{"role": "user", "content": QUESTION}]},
+    COMPLETIONS: {"prompt": QUESTION},
+    MESSAGES: {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 100},
+    RESPONSES: {"input": QUESTION},
+}
+USAGE = {"stream_options": {"include_usage": True}}
+
+
+async def two_replicas(
+    gateway: RunningGateway, replica: Start, engine: Engine, *, kind: str = ASSISTANT_PREFILL, **more: Any
+) -> None:
+    replicas = [await replica("a"), await replica("b")]
+    for one in replicas:
+        one.script = engine
+    gateway.serve("m", *replicas, continuation=kind, **more)
+
+
+@pytest.mark.parametrize("kind", [ASSISTANT_PREFILL, CONTINUE_FINAL_MESSAGE])
+@pytest.mark.parametrize("dies_after", range(len(WORDS)))
+async def test_a_chat_goes_on_where_it_broke_off(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, dies_after: int, kind: str
+) -> None:
+    engine = Engine(dies_after)
+    await two_replicas(gateway, replica, engine, kind=kind)
+    events = await events_of(client, CHAT, {**BODIES[CHAT], **USAGE})
+    first, second = engine.streams
+    assert {first, second} == {"a", "b"}
+    assert chat_text(events) == text_of(WORDS)
+    assert {event["id"] for event in events} == {first}
+    choices = [choice for event in events for choice in event["choices"]]
+    assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["stop"]
+    assert sum("role" in choice["delta"] for choice in choices) == 1
+    assert [event["usage"] for event in events if event.get("usage")] == [
+        {"prompt_tokens": 5, "completion_tokens": len(WORDS), "total_tokens": 5 + len(WORDS)}
+    ]
+    assert gateway.open_requests() == 0
+    metrics = gateway.metrics()
+    place = f'model="m",node="node-{second}"'
+    assert f'corral_tokens_total{{{place},direction="in"}} 5' in metrics
+    assert f'corral_tokens_total{{{place},direction="out"}} {len(WORDS)}' in metrics
+    assert f'corral_requests_total{{{place},status="200"}} 1' in metrics
+    assert f'corral_requests_total{{model="m",node="node-{first}"' not in metrics
+    assert f"corral_continued_answers_total{{{place}}} 1" in metrics
+
+
+async def test_a_text_completion_goes_on_too(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    await two_replicas(gateway, replica, Engine(3))
+    events = await events_of(client, COMPLETIONS, BODIES[COMPLETIONS])
+    assert "".join(choice["text"] for event in events for choice in event["choices"]) == text_of(WORDS)
+    assert not any(event.get("usage") for event in events), "the client did not ask for it"
+
+
+async def test_the_limit_of_tokens_holds_for_the_whole_answer(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    await two_replicas(gateway, replica, Engine(2))
+    events = await events_of(client, CHAT, {**BODIES[CHAT], **USAGE, "max_tokens": 6})
+    assert chat_text(events) == text_of(WORDS[:6])
+    assert [event["usage"]["completion_tokens"] for event in events if event.get("usage")] == [6]
+
+
+async def test_an_answer_that_had_said_all_it_may_is_only_ended(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    """The replica died after its last token, before it said so."""
+    engine = Engine(3)
+    await two_replicas(gateway, replica, engine)
+    events = await events_of(client, CHAT, {**BODIES[CHAT], **USAGE, "max_tokens": 3})
+    assert chat_text(events) == text_of(WORDS[:3])
+    reasons = [choice["finish_reason"] for event in events for choice in event["choices"] if choice["finish_reason"]]
+    assert reasons == ["length"]
+    assert {event["object"] for event in events[-2:]} == {"chat.completion.chunk"}
+    assert [event["usage"]["completion_tokens"] for event in events if event.get("usage")] == [3]
+    assert len(engine.streams) == 1, "no replica was asked for more text"
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+async def test_a_continued_answer_that_its_client_leaves_counts_all_that_was_said(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, path: str
+) -> None:
+    engine, holds = Engine(2), asyncio.Event()
+
+    async def script(answering: Answering) -> None:
+        if not answering.seen.json().get("stream") or not engine.streams:
+            await engine(answering)
+            return
+        await answering.start_stream()
+        for word in engine.words[2:5]:
+            await answering.event({"id": "b", "choices": [{"index": 0, "delta": {"content": word}}]})
+        await holds.wait()
+
+    for one in (replicas := [await replica("a"), await replica("b")]):
+        one.script = script
+    gateway.serve("m", *replicas, continuation=ASSISTANT_PREFILL)
+    async with streamed(client, path, BODIES[path]) as answer:
+        seen = ""
+        async for line in answer.aiter_lines():
+            seen += line
+            if WORDS[4].strip() in seen:
+                break
+    await until(lambda: gateway.open_requests() == 0, "the request has ended")
+    holds.set()
+    counted = [line for line in gateway.metrics().splitlines() if line.startswith("corral_tokens_total")]
+    counts = {way: sum(int(line.split()[-1]) for line in counted if f'"{way}"' in line) for way in ("in", "out")}
+    assert counts == {"in": 5, "out": 5}
+
+
+async def test_the_least_tokens_of_an_answer_hold_for_the_whole_answer(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    replicas, engine = [await replica("a"), await replica("b")], Engine(2)
+    for one in replicas:
+        one.script = engine
+    gateway.serve("m", *replicas, continuation=ASSISTANT_PREFILL)
+    await events_of(client, CHAT, {**BODIES[CHAT], "min_tokens": 5, "max_tokens": 8})
+    sent = [seen.json() for one in replicas for seen in one.seen]
+    assert sorted(body["min_tokens"] for body in sent if body.get("stream")) == [3, 5]
+    assert not any("min_tokens" in body for body in sent if not body.get("stream")), "one token is counted with"
+
+
+async def test_an_answer_is_continued_at_most_twice(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    replicas = [await replica(name) for name in "abcd"]
+    engine = Engine(2, 2, 2)
+    for one in replicas:
+        one.script = engine
+    gateway.serve("m", *replicas, continuation=ASSISTANT_PREFILL)
+    text, error = await broken_off(client, CHAT, BODIES[CHAT])
+    assert text == text_of(WORDS[:5])  # the second one said the line break again
+    assert error["error"]["code"] == "replica_failed"
+    assert "it already was 2 times" in error["error"]["message"]
+    assert gateway.open_requests() == 0
+
+
+async def broken_off(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], **more: Any
+) -> tuple[str, dict[str, Any]]:
+    """The text of a stream that ends with an error, and the error."""
+    async with streamed(client, path, body, **more) as answer:
+        lines = [line async for line in answer.aiter_lines()]
+    data = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    return chat_text([event for event in data if "choices" in event]), data[-1]
+
+
+@pytest.mark.parametrize(
+    ("engine", "body", "headers", "kind", "why"),
+    [
+        pytest.param(Engine(2), {}, {}, "", "cannot continue a text", id="engine"),
+        pytest.param(Engine(2), {}, {"X-Corral-No-Continuation": "1"}, ASSISTANT_PREFILL, "not allow", id="header"),
+        pytest.param(Engine(2), {"n": 2}, {}, ASSISTANT_PREFILL, "several choices", id="choices"),
+        pytest.param(Engine(2), {"logprobs": True}, {}, ASSISTANT_PREFILL, "log probabilities", id="logprobs"),
+        pytest.param(
+            Engine(2), {"response_format": {"type": "json_object"}}, {}, ASSISTANT_PREFILL, "constrained", id="form"
+        ),
+        pytest.param(Engine(2), {"tool_choice": "required"}, {}, ASSISTANT_PREFILL, "must call a tool", id="forced"),
+        pytest.param(
+            Engine(2, tool_calls=[{"index": 0, "function": {"name": "f"}}]), {}, {}, ASSISTANT_PREFILL, "a tool call",
+            id="tool",
+        ),
+        pytest.param(Engine(2, reasoning_content="hm"), {}, {}, ASSISTANT_PREFILL, "reasoning", id="reasoning"),
+        pytest.param(
+            Engine(2),
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
+            {},
+            ASSISTANT_PREFILL,
+            "images",
+            id="images",
+        ),
+    ],
+)  # fmt: skip
+async def test_what_cannot_be_continued_ends_with_an_error_that_says_why(
+    gateway: RunningGateway,
+    client: httpx.AsyncClient,
+    replica: Start,
+    engine: Engine,
+    body: dict[str, Any],
+    headers: dict[str, str],
+    kind: str,
+    why: str,
+) -> None:
+    await two_replicas(gateway, replica, engine, kind=kind)
+    text, error = await broken_off(client, CHAT, {**BODIES[CHAT], **body}, headers=headers)
+    assert text == text_of(WORDS[:2])
+    assert error["error"]["code"] == "replica_failed"
+    assert why in error["error"]["message"]
+    assert len(engine.streams) == 1
+    assert gateway.open_requests() == 0
+
+
+@pytest.mark.parametrize("endpoints", [frozenset[str](), NATIVE], ids=["translated", "relayed"])
+async def test_an_anthropic_message_goes_on(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, endpoints: frozenset[str]
+) -> None:
+    await two_replicas(gateway, replica, Engine(3), endpoints=endpoints)
+    events = await events_of(client, MESSAGES, BODIES[MESSAGES])
+    kinds = [event["type"] for event in events if event["type"] not in ("ping", "content_block_delta")]
+    assert kinds == ["message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"]
+    assert "".join(event["delta"]["text"] for event in events if event["type"] == "content_block_delta") == text_of(
+        WORDS
+    )
+    assert {event["index"] for event in events if "index" in event} == {0}
+    usage = events[-2]["usage"]
+    assert usage["input_tokens"] + usage["cache_read_input_tokens"] == 5
+    assert usage["output_tokens"] == len(WORDS)
+    assert gateway.open_requests() == 0
+
+
+async def test_a_response_goes_on(gateway: RunningGateway, client: httpx.AsyncClient, replica: Start) -> None:
+    await two_replicas(gateway, replica, Engine(3))
+    events = await events_of(client, RESPONSES, BODIES[RESPONSES])
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
+    assert "".join(deltas) == text_of(WORDS)
+    done = events[-1]["response"]
+    assert (events[-1]["type"], done["output"][0]["content"][0]["text"]) == ("response.completed", text_of(WORDS))
+    assert (done["usage"]["input_tokens"], done["usage"]["output_tokens"]) == (5, len(WORDS))
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+async def test_an_answer_in_ollamas_form_goes_on(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, path: str
+) -> None:
+    await two_replicas(gateway, replica, Engine(3))
+    body = {"messages": [{"role": "user", "content": QUESTION}], "prompt": QUESTION}
+    async with streamed(client, path, body) as answer:
+        lines = [json.loads(line) async for line in answer.aiter_lines() if line]
+    said = [line["message"]["content"] if path == "/api/chat" else line["response"] for line in lines]
+    assert "".join(said) == text_of(WORDS)
+    assert [line["done"] for line in lines] == [False] * (len(lines) - 1) + [True]
+    assert (lines[-1]["prompt_eval_count"], lines[-1]["eval_count"]) == (5, len(WORDS))
+
+
+async def test_half_an_event_is_never_passed_on(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    engine = Engine()
+    one, two = await replica("a"), await replica("b")
+    has_died = asyncio.Event()
+
+    async def script(answering: Answering) -> None:
+        if not answering.seen.json().get("stream") or has_died.is_set():
+            await engine(answering)
+            return
+        has_died.set()
+        await answering.start_stream()
+        first = json.dumps({"id": "x", "choices": [{"index": 0, "delta": {"content": WORDS[0]}}]})
+        await answering.chunk(f"data: {first}\n\ndata: {first[:20]}".encode())
+        await answering.chunk(f"{first[20:40]}".encode())
+        answering.die()
+
+    one.script = two.script = script
+    gateway.serve("m", one, two, continuation=ASSISTANT_PREFILL)
+    assert chat_text(await events_of(client, CHAT, BODIES[CHAT])) == text_of(WORDS)
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Corral-No-Continuation": "1"}], ids=["any", "not-to-be-continued"])
+async def test_a_replica_that_dies_between_head_and_first_token_is_replaced(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, headers: dict[str, str]
+) -> None:
+    """Whatever the request: nothing of the answer is known to the client."""
+    engine = Engine()
+    one, two = await replica("a"), await replica("b")
+    has_died = asyncio.Event()
+
+    async def script(answering: Answering) -> None:
+        if has_died.is_set():
+            await engine(answering)
+            return
+        has_died.set()
+        await answering.start_stream()
+        await answering.chunk(b": still here\n\n")
+        answering.die()
+
+    one.script = two.script = script
+    gateway.serve("m", one, two)
+    body = {**BODIES[CHAT], "response_format": {"type": "json_object"}}
+    events = await events_of(client, CHAT, body, headers=headers)
+    assert chat_text(events) == text_of(WORDS)
+    assert gateway.open_requests() == 0
+
+
+async def test_a_client_that_leaves_ends_the_continuation(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one, two = await replica("a"), await replica("b")
+    engine, arrived = Engine(3), asyncio.Event()
+
+    async def script(answering: Answering) -> None:
+        if engine.streams:
+            arrived.set()
+            await answering.wait_for_hangup()
+        else:
+            await engine(answering)
+
+    one.script = two.script = script
+    gateway.serve("m", one, two, continuation=ASSISTANT_PREFILL)
+    async with streamed(client, CHAT, BODIES[CHAT]):
+        await asyncio.wait_for(arrived.wait(), 30)
+    await until(lambda: one.open + two.open == 0, "the replica is told", within_s=30)
+    assert gateway.open_requests() == 0
+
+
+async def test_an_answer_that_has_begun_waits_anew_however_long_ago_its_request_was_queued(replica: Start) -> None:
+    limits = GatewayLimits(queue_wait_s=1.5)
+    engine, holds = Engine(), asyncio.Event()
+    gates = {"a": asyncio.Event(), "b": asyncio.Event()}
+
+    async def script(answering: Answering) -> None:
+        name = answering.seen.headers["x-corral-replica"].removeprefix("replica-")
+        if answering.seen.json().get("user") == "busy":
+            await gates[name].wait()
+            await answering.json(completion(name))
+        elif name == "a":
+            await answering.start_stream()
+            await answering.event({"id": "a", "choices": [{"index": 0, "delta": {"content": engine.words[0]}}]})
+            await holds.wait()
+            answering.die()
+        else:
+            await engine(answering)
+
+    replicas = [await replica("a"), await replica("b")]
+    for one in replicas:
+        one.script = script
+    async with running_gateway(limits=limits) as gateway, calling(gateway) as client:
+        gateway.serve("m", *replicas, continuation=ASSISTANT_PREFILL, capacity=1)
+        now_s = gateway.gateway.now_s
+        busy = [asyncio.create_task(client.post(CHAT, json={**BODIES[CHAT], "model": "m", "user": "busy"}))
+                for _ in range(2)]  # fmt: skip
+        await until(lambda: all(one.open == 1 for one in replicas), "both replicas are busy")
+        answer = asyncio.create_task(events_of(client, CHAT, BODIES[CHAT]))
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 1, "it waits")
+        queued_at_s = now_s()
+        gates["a"].set()
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 0, "it is sent")
+        await until(lambda: now_s() > queued_at_s + limits.queue_wait_s, "its first deadline passes")
+        holds.set()
+        await until(lambda: gateway.gateway.inflight.queue_depth("m") == 1, "it waits again")
+        died_at_s = now_s()
+        await until(lambda: now_s() > died_at_s + 2 * TICK_EVERY_S, "the deadlines were checked")
+        gates["b"].set()
+        assert chat_text(await answer) == text_of(WORDS)
+        assert {one.status_code for one in await asyncio.gather(*busy)} == {200}
+
+
+async def test_a_replica_that_refuses_to_continue_ends_the_answer_with_an_error(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    one, two = await replica("a"), await replica("b")
+    engine = Engine(3)
+
+    async def script(answering: Answering) -> None:
+        if engine.streams:
+            await answering.json({"error": {"message": "prefill is not allowed"}}, status=400)
+        else:
+            await engine(answering)
+
+    one.script = two.script = script
+    gateway.serve("m", one, two, continuation=ASSISTANT_PREFILL)
+    text, error = await broken_off(client, CHAT, BODIES[CHAT])
+    assert text == text_of(WORDS[:3])
+    assert "refused to continue it with status 400" in error["error"]["message"]
+    assert 'corral_broken_answers_total{model="m"' in gateway.metrics()
+    assert gateway.open_requests() == 0
