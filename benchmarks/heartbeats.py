@@ -142,11 +142,11 @@ async def add_replicas(store: str, admin: Admin, workers: list[SimulatedWorker])
     try:
         revisions = dict(await connection.fetch("SELECT name, revision FROM models"))
         await connection.executemany(
-            "INSERT INTO replicas (id, node_id, model, slot, revision, state, reason, address, protocol, token,"
-            " process_key, backend, backend_digest, epoch, generation, pid, disk_bytes, load_options, last_used,"
+            "INSERT INTO replicas (id, node_id, model, slot, revision, state, reason, address, protocol, endpoints,"
+            " token, process_key, backend, backend_digest, epoch, generation, pid, disk_bytes, load_options, last_used,"
             " missed, stop_attempts, stop_error, stop_due_at, created_at, changed_at, ready_at) SELECT $1, $2, $3, 0,"
-            " $4, 'ready', '', '127.0.0.1:40000', 'openai', 'token', $5, $6, $7, 1, 1, $8, 0, '{}', now, 0, 0, '', 0,"
-            " now, now, now FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock",
+            " $4, 'ready', '', '127.0.0.1:40000', 'openai', '', 'token', $5, $6, $7, 1, 1, $8, 0, '{}', now, 0, 0, '',"
+            " 0, now, now, now FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS clock",
             [
                 (f"{worker.node_id}-{model}", worker.node_id, model, revisions[model], f"{model}#0", BACKEND, DIGEST,
                  worker.pid(model))

@@ -1,15 +1,17 @@
-"""Corral's gateway compared with others in one run: direct, nginx, FastAPI+httpx, LiteLLM, Corral.
+"""Corral compared with others in one run: direct, nginx, FastAPI+httpx, LiteLLM.
 
     ./dev bench serving                    everything, five rounds
     python benchmarks/serving.py --rounds 1 --seconds 1 --only nginx,corral
-    python benchmarks/serving.py --only corral --compare ../other-checkout
+    python benchmarks/serving.py --only nginx,corral,product --compare ../other-checkout
 
 Each server gets one core. The load generator (wrk; our own for streams) and the mock replica share the other core.
 Rounds alternate between the servers. The result is the median of the rounds and the ratios that the goals are about.
-Corral runs with keys, routing, limits, queue and metrics switched on.
+`corral` is the gateway alone with a fixed route table, with keys, routing, limits, queue and metrics switched on.
+`limited` is the same with a key that has every kind of limit. `product` is a whole `corral up` with its defaults,
+measured from outside: bus, frontend and worker share the server's core, and the worker starts the mock replica.
 
-`--compare` adds the gateway of another checkout as `before`, and prints the change of every figure. Use it to judge a
-change: figures of different runs on a shared machine do not compare.
+`--compare` adds the gateway of another checkout as `before` and its `corral up` as `product before`, and prints the
+change of every figure. Use it to judge a change: figures of different runs on a shared machine do not compare.
 
 On Debian the benchmark installs wrk and nginx when it runs as root. LiteLLM gets its own environment below .dev/. A
 server that cannot be installed or does not answer is left out, with a message.
@@ -34,6 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import uvloop
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ROOT / "benchmarks" / "serving_parts"
@@ -42,8 +45,10 @@ KEY = f"sk-{secrets.token_hex(32)}"
 SERVER_CORE, LOAD_CORE = "0", "1"
 CONNECTIONS = (1, 32, 256)
 STREAMS = (100, 500)
+WARM = ("32 connections", "256 connections", "32 kB prompts, 32 connections")
 PROMPT_BYTES = 32 * 1024
 PATH = "/v1/chat/completions"
+REPLICA = "upstream.py"
 
 
 @dataclass
@@ -52,15 +57,18 @@ class Contestant:
     port: int
     process: subprocess.Popen[bytes] | None = None
     log: Path | None = None
+    key: str = KEY
     few: bool = False
     """It is so slow that one round of fewer cases is enough."""
     measured: dict[str, list[dict[str, float]]] = field(default_factory=dict)
 
     def cpu_s(self) -> float:
+        """Of all its processes but the replica."""
         if self.process is None:
             return 0.0
         parent = psutil.Process(self.process.pid)
-        return sum(sum(each.cpu_times()[:2]) for each in (parent, *parent.children(recursive=True)))
+        own = [each for each in (parent, *parent.children(recursive=True)) if REPLICA not in " ".join(each.cmdline())]
+        return sum(sum(each.cpu_times()[:2]) for each in own)
 
 
 def note(text: str) -> None:
@@ -107,11 +115,13 @@ def start(command: Sequence[str], log: Path, *, core: str = SERVER_CORE, tree: P
         )
 
 
-def answers(port: int, process: subprocess.Popen[bytes] | None = None, *, within_s: float = 120.0) -> str:
+def answers(
+    port: int, process: subprocess.Popen[bytes] | None = None, *, key: str = KEY, within_s: float = 120.0
+) -> str:
     """Empty when the server answers within the time; otherwise the latest error. A process that ended fails at once."""
     deadline_s = time.monotonic() + within_s
     body = json.dumps({"model": "bench", "messages": [{"role": "user", "content": "hi"}]}).encode()
-    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     while True:
         try:
             request = urllib.request.Request(f"http://127.0.0.1:{port}{PATH}", data=body, headers=headers)
@@ -120,7 +130,8 @@ def answers(port: int, process: subprocess.Popen[bytes] | None = None, *, within
             if process is not None and process.poll() is not None:
                 return f"its process ended with {process.returncode}"
             if time.monotonic() > deadline_s:
-                return str(error)
+                said = error.read(500).decode(errors="replace") if isinstance(error, urllib.error.HTTPError) else ""
+                return f"{error} {said}".strip()
             time.sleep(0.2)
         else:
             return ""
@@ -153,6 +164,53 @@ http {{
 """
 
 
+def start_product(name: str, directory: Path, port: int, tree: Path) -> Contestant:
+    """`corral up` of a checkout. Its worker starts the mock replica, which moves to the core of the load."""
+    home, engine = directory / name, directory / f"{name} engine"
+    engine.mkdir()
+    shutil.copy(PARTS / REPLICA, engine / REPLICA)
+    shutil.copytree(Path(uvloop.__file__).parent, engine / "uvloop")
+    command = [sys.executable, "-S", f"{{dir}}/{REPLICA}", "{port}", "--core", LOAD_CORE]
+    manifest = {"protocol": "openai", "start": command, "readiness": {"path": "/health"}, "token_env": "BENCH_TOKEN"}
+    (engine / "corral.json").write_text(json.dumps(manifest))
+    corral = [sys.executable, "-P", "-m", "corral"]
+    log = directory / f"{name}.log"
+    process = start(
+        [*corral, "up", "--data-dir", str(home), "--listen", f"127.0.0.1:{port}", "--bus-port", str(port + 10),
+         "--name", "bench"],
+        log, tree=tree,
+    )  # fmt: skip
+    found = Contestant(name, port, process, log=log)
+    deadline_s = time.monotonic() + 60
+    while "Ctrl-C stops everything." not in log.read_text():
+        if process.poll() is not None or time.monotonic() > deadline_s:
+            return found
+        time.sleep(0.1)
+
+    def tell(*words: str, text: str = "") -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+        where = ("--data-dir", str(home), "--url", f"http://127.0.0.1:{port}")
+        done = subprocess.run([*corral, *words, *where], input=text, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            note(f"{' '.join(words)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    tell("backends", "install", "--uri", str(engine), "--name", "bench-engine")
+    weights = home / "models" / "weights.bin"
+    weights.parent.mkdir(exist_ok=True)
+    weights.write_bytes(b"the replica does not read them")
+    tell(
+        "models",
+        "install",
+        "--file",
+        "-",
+        text=f"name: bench\nbackend: bench-engine\nparameters: {{model: {weights.name}}}\n",
+    )
+    created = tell("keys", "create", "--name", "bench", "--json")
+    found.key = json.loads(created)["key"] if created else ""
+    return found
+
+
 @contextmanager
 def contestants(directory: Path, wanted: set[str], base: int, compare: Path | None) -> Iterator[list[Contestant]]:
     address = f"127.0.0.1:{base}"
@@ -168,6 +226,13 @@ def contestants(directory: Path, wanted: set[str], base: int, compare: Path | No
         if "corral" in wanted:
             command = [python, str(PARTS / "corral_gateway.py"), str(base + 2), address, KEY]
             found.append(Contestant("corral", base + 2, start(command, directory / "corral.log")))
+        if "limited" in wanted:
+            command = [python, str(PARTS / "corral_gateway.py"), str(base + 6), address, KEY, "--limits"]
+            found.append(Contestant("limited", base + 6, start(command, directory / "limited.log")))
+        if "product" in wanted:
+            found.append(start_product("product", directory, base + 7, ROOT))
+        if "product" in wanted and compare is not None:
+            found.append(start_product("product before", directory, base + 8, compare))
         if compare is not None:
             script = next((compare / "benchmarks" / "serving_parts").glob("corral_*.py"))
             process = start([python, str(script), str(base + 5), address, KEY], directory / "before.log", tree=compare)
@@ -190,7 +255,8 @@ def contestants(directory: Path, wanted: set[str], base: int, compare: Path | No
             note("LiteLLM could not be installed; it is left out")
         ready = []
         for contestant in found:
-            problem = answers(contestant.port, contestant.process, within_s=300.0 if contestant.few else 60.0)
+            within_s = 300.0 if contestant.few else 60.0
+            problem = answers(contestant.port, contestant.process, key=contestant.key, within_s=within_s)
             if problem:
                 note(f"{contestant.name} does not answer ({problem}); it is left out")
                 note(last_lines(contestant.log))
@@ -202,7 +268,7 @@ def contestants(directory: Path, wanted: set[str], base: int, compare: Path | No
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 try:
-                    process.wait(10)
+                    process.wait(30)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
@@ -212,7 +278,7 @@ def lua(directory: Path, name: str, content: str) -> Path:
     body = json.dumps({"model": "bench", "messages": [{"role": "user", "content": content}], "max_tokens": 64})
     path = directory / f"{name}.lua"
     path.write_text(
-        f'wrk.method = "POST"\nwrk.headers["Authorization"] = "Bearer {KEY}"\n'
+        'wrk.method = "POST"\n'
         f'wrk.headers["Content-Type"] = "application/json"\nwrk.body = [==[{body}]==]\n'
         "done = function(summary, latency)\n"
         '  io.write(string.format("RESULT %d %d %d %d %f\\n", summary.requests, summary.duration,\n'
@@ -226,7 +292,7 @@ def measure_requests(contestant: Contestant, connections: int, script: Path, sec
     before_s = contestant.cpu_s()
     done = subprocess.run(
         ["taskset", "-c", LOAD_CORE, "wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout",
-         "30s", "-s", str(script), f"http://127.0.0.1:{contestant.port}{PATH}"],
+         "30s", "-H", f"Authorization: Bearer {contestant.key}", "-s", str(script), f"http://127.0.0.1:{contestant.port}{PATH}"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     cpu_s = contestant.cpu_s() - before_s
@@ -244,7 +310,7 @@ def measure_requests(contestant: Contestant, connections: int, script: Path, sec
 def measure_streams(contestant: Contestant, streams: int, seconds: float) -> dict[str, float]:
     process = subprocess.Popen(
         ["taskset", "-c", LOAD_CORE, sys.executable, str(PARTS / "streams.py"), str(contestant.port),
-         "--streams", str(streams), "--seconds", str(seconds), "--key", KEY],
+         "--streams", str(streams), "--seconds", str(seconds), "--key", contestant.key],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -272,7 +338,7 @@ def run(options: argparse.Namespace) -> dict[str, dict[str, dict[str, float]]]:
             "short": lua(directory, "short", "Tell me about horses."),
             "long": lua(directory, "long", "horses " * (PROMPT_BYTES // 7)),
         }
-        wanted = {*options.only.split(","), *(["before"] if options.compare else [])}
+        wanted = {*options.only.split(","), *(["before", "product before"] if options.compare else [])}
         with contestants(directory, wanted, options.port, options.compare) as entered:
             for number in range(options.rounds):
                 for case, (kind, count, script) in cases.items():
@@ -315,14 +381,15 @@ class Goal:
     other: str
     least: float | None = None
     most: float | None = None
+    who: str = "corral"
 
     def judge(self, results: dict[str, dict[str, dict[str, float]]]) -> str | None:
         case = results.get(self.case, {})
-        if "corral" not in case or self.other not in case:
+        if self.who not in case or self.other not in case:
             return None
         if not case[self.other]["per_s"]:
             return f"       {self.case}: {self.what}: {self.other} answered none"
-        ratio = case["corral"][self.unit] / max(1e-9, case[self.other][self.unit])
+        ratio = case[self.who][self.unit] / max(1e-9, case[self.other][self.unit])
         met = (self.least is None or ratio >= self.least) and (self.most is None or ratio <= self.most)
         wanted = f">= {self.least:g}" if self.least is not None else f"<= {self.most:g}"
         return f"{'met   ' if met else 'MISSED'} {self.case}: {self.what} {ratio:.2f} x {self.other} (goal {wanted})"
@@ -341,26 +408,38 @@ def goals() -> list[Goal]:
     found += [
         Goal("1 connections", "median latency", "p50_us", "nginx", most=1.5),
         Goal("32 kB prompts, 32 connections", "requests/s", "per_s", "nginx", least=0.5),
+        *(Goal(case, "CPU with all limits of a key", "cpu_us", "corral", most=1.05, who="limited") for case in WARM),
     ]
     for count in STREAMS:
         found += [
             Goal(f"{count} streams", "CPU per chunk", "cpu_us", "nginx", most=1.5),
             Goal(f"{count} streams", "median time to first chunk", "p50_us", "nginx", most=2.0),
         ]
+    found += [
+        Goal("32 connections", "requests/s of the product", "per_s", "nginx", least=0.65, who="product"),
+        Goal("256 connections", "requests/s of the product", "per_s", "nginx", least=0.6, who="product"),
+        Goal("32 kB prompts, 32 connections", "requests/s of the product", "per_s", "nginx", least=0.8, who="product"),
+        Goal("1 connections", "median latency of the product", "p50_us", "nginx", most=1.15, who="product"),
+        Goal("100 streams", "first chunk of the product", "p50_us", "nginx", most=1.3, who="product"),
+        Goal("100 streams", "CPU per chunk of the product", "cpu_us", "nginx", most=1.25, who="product"),
+        Goal("500 streams", "first chunk of the product", "p50_us", "nginx", most=0.7, who="product"),
+    ]
     return found
 
 
 def changes(results: dict[str, dict[str, dict[str, float]]]) -> Iterator[str]:
-    """What changed from `before` to `corral`, in percent. Other load on the machine disturbs the best round least."""
+    """What changed from the other checkout, in percent. Other load on the machine disturbs the best round least."""
     for case, by_name in results.items():
-        if "before" in by_name and "corral" in by_name:
-            before, now = by_name["before"], by_name["corral"]
+        for name, other in (("corral", "before"), ("product", "product before")):
+            if name not in by_name or other not in by_name:
+                continue
+            before, now = by_name[other], by_name[name]
             for prefix, rounds in (("", "median"), ("best_", "best round")):
                 parts = [
                     f"{label} {(now[prefix + unit] / max(1e-9, before[prefix + unit]) - 1) * 100:+.1f} %"
                     for label, unit in (("throughput", "per_s"), ("CPU each", "cpu_us"), ("p50", "p50_us"))
                 ]
-                yield f"change {case}, {rounds}: {', '.join(parts)}"
+                yield f"change of {name}, {case}, {rounds}: {', '.join(parts)}"
 
 
 def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
@@ -370,13 +449,13 @@ def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
         streams = "streams" in case
         print(f"\n{case}")
         unit = "chunks/s" if streams else "requests/s"
-        print(f"  {'':10} {unit:>12} {'us CPU each':>12} {'first chunk ms' if streams else 'p50 ms':>15} {'errors':>8}")
+        print(f"  {'':14} {unit:>12} {'us CPU each':>12} {'first chunk ms' if streams else 'p50 ms':>15} {'errors':>8}")
         for name, one in by_name.items():
             if not one["per_s"]:
-                print(f"  {name:10} {'none answered':>12} {one['errors']:36.0f}")
+                print(f"  {name:14} {'none answered':>12} {one['errors']:36.0f}")
                 continue
             cpu = f"{one['cpu_us']:.1f}" if one["cpu_us"] else "-"
-            print(f"  {name:10} {one['per_s']:12,.0f} {cpu:>12} {one['p50_us'] / 1000:15.2f} {one['errors']:8.0f}")
+            print(f"  {name:14} {one['per_s']:12,.0f} {cpu:>12} {one['p50_us'] / 1000:15.2f} {one['errors']:8.0f}")
     print()
     for line in changes(results):
         print(line)
@@ -390,7 +469,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--only", default="direct,nginx,corral,fastapi,litellm")
+    parser.add_argument("--only", default="direct,nginx,corral,limited,product,fastapi,litellm")
     parser.add_argument("--case", default="", help="only cases whose name contains this")
     parser.add_argument("--compare", type=Path, default=None, help="another checkout, measured as `before`")
     parser.add_argument("--port", type=int, default=18280)

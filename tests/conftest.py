@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from harness import leak_checks, programs, tiers, zygote
 from harness.nats import Nats
@@ -15,6 +16,10 @@ from harness.programs import Program
 
 # Whole clusters of processes, and browsers: files that take a minute and more.
 LONG = {"browser", "e2e", "fleet", "replicas", "commands", "conformance"}
+
+# Beside other load, a draw or an example may take any time: Hypothesis builds its table of characters on the first one.
+settings.register_profile("corral", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("corral")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

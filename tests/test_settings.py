@@ -41,6 +41,22 @@ def test_localais_time_outs_of_backends_are_read_by_their_names(variable: str, f
             read({variable: wrong})
 
 
+@pytest.mark.parametrize(
+    ("variable", "field", "default"),
+    [("CORRAL_LOAD_NOTICE_INTERVAL", "load_notice_interval_s", None), ("CORRAL_STOP_WAIT", "stop_wait_s", 30.0)],
+)
+def test_how_long_requests_wait_and_what_they_are_told_meanwhile(
+    variable: str, field: str, default: float | None
+) -> None:
+    def read(environ: dict[str, str]) -> object:
+        return getattr(load_settings(FrontendSettings, flags={}, environ=environ, file=None), field)
+
+    assert (read({}), read({variable: "5s"}), read({variable: "10m"})) == (default, 5.0, 600.0)
+    for wrong in ("soon", "-1s", "0"):
+        with pytest.raises(InvalidSetting, match=variable):
+            read({variable: wrong})
+
+
 def test_flags_override_the_environment_the_file_and_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "corral.toml"
     file.write_text('[worker]\nname = "file"\ndrain_timeout = "7s"\nhost = "file"\n')

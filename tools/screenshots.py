@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -31,6 +32,8 @@ PAGES = {
     "policies": "backends?tab=policies",
     "models": "models?open=smollm2",
     "model-gallery": "models?tab=gallery",
+    "rollouts": "rollouts",
+    "rollout": "rollouts/{rollout}",
     "chat": "chat?model=smollm2",
     "finished": "activity?tab=finished",
     "needs-retry": "activity?tab=exhausted",
@@ -129,8 +132,27 @@ class Fleet:
         self.corral("models", "load", "smollm2")
         for question in ("What is a corral?", "Name three breeds of horses.", "Why do horses sleep standing?"):
             self.corral("chat", "smollm2", "--max-tokens", "40", question)
-        self.corral("keys", "create", "--name", "editor-plugin", "--models", "smollm2")
+        limits = ("--rpm", "60", "--daily-tokens", "200,000", "--priority", "low", "--expires", "90d")
+        self.corral("keys", "create", "--name", "editor-plugin", "--models", "smollm2", *limits)
         self.corral("nodes", "drain", "attic")
+        self.roll_out()
+
+    def roll_out(self) -> None:
+        """A rollout whose canary is proven, and that waits for its promotion."""
+        source = self.directory / "spell-checker"
+        source.mkdir()
+        manifest = {
+            "protocol": "openai",
+            "start": ["{dir}/serve", "--port={port}"],
+            "trial": {"command": ["/bin/true"]},
+        }
+        (source / "corral.json").write_text(json.dumps(manifest))
+        nodes = ("--node", "studio", "--node", "barn")
+        self.corral("backends", "install", "--uri", str(source), "--name", "spell-checker", *nodes)
+        (source / "words.txt").write_text("horse\nstable\n")
+        how = ("--strategy", "canary", "--soak", "1", "--no-wait")
+        self.corral("backends", "upgrade", "spell-checker", *how)
+        wait(lambda: "awaiting promotion" in self.corral("rollouts", "list"), "the canary is proven")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -169,12 +191,14 @@ def sign_in(page: Page, fleet: Fleet) -> None:
 
 def picture(browser: Browser, fleet: Fleet, out: Path) -> None:
     node = re.search(r'"id": "([^"]+)"', fleet.corral("nodes", "show", "studio", "--json"))
+    rollout = re.search(r'"id": "([^"]+)"', fleet.corral("rollouts", "list", "--json"))
     assert node is not None
+    assert rollout is not None
     for look, page in open_pages(browser):
         shoot(page, out / f"sign-in-{look}.png")
         sign_in(page, fleet)
         for name, address in PAGES.items():
-            page.goto(f"{URL}/#/{address.format(node=node[1])}")
+            page.goto(f"{URL}/#/{address.format(node=node[1], rollout=rollout[1])}")
             settle(page)
             if name == "chat":
                 talk(page)

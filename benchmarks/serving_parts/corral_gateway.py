@@ -1,6 +1,6 @@
 """Corral's gateway on a port, as a frontend runs it, with a fixed route table in place of the store's replicas.
 
-    corral_gateway.py PORT ADDRESS[,ADDRESS...] KEY [--model NAME] [--shared]
+    corral_gateway.py PORT ADDRESS[,ADDRESS...] KEY [--model NAME] [--shared] [--limits]
 
 Keys are read from a real SQLite store, and usage is written to it. Routing, limits, queue and metrics are on, and
 garbage is collected as in a frontend.
@@ -13,6 +13,8 @@ from pathlib import Path
 
 from starlette.responses import PlainTextResponse
 
+from corral.bus.messages import KeyUse, encode
+from corral.core.access.key_limits import NO_LIMITS, KeyLimits
 from corral.core.replicas.routing import ModelRoute, ReplicaId, RouteReplica, RouteSnapshot
 from corral.frontend.auth.brute_force import BruteForceGuard
 from corral.frontend.auth.rules import Authorizer
@@ -58,12 +60,25 @@ class FixedRoutes:
         return self._snapshot
 
 
+HIGH_LIMITS = KeyLimits(
+    requests_per_minute=10**9, tokens_per_minute=10**12, concurrent_requests=10**6, tokens_per_day=10**14,
+    tokens_per_month=10**15,
+)  # fmt: skip
+"""Every limit is checked, and none is reached."""
+
+
+async def publish(message: KeyUse) -> None:
+    """As a frontend does, up to the bus."""
+    encode(message)
+
+
 async def main(options: argparse.Namespace, directory: Path) -> None:
     clock, ids = SystemClock(), SystemIds()
     listener = bind_socket("127.0.0.1", options.port, setting="PORT", shared=options.shared)
     database = await open_database(f"sqlite://{directory}/bench.db", connections=2, clock=clock, ids=ids)
     store = AccessStore(database)
-    await store.add_key(id=ids.uuid(), name="bench", scope=Scope.USER, key=options.key, actor="bench")
+    limits = HIGH_LIMITS if options.limits else NO_LIMITS
+    await store.add_key(id=ids.uuid(), name="bench", scope=Scope.USER, key=options.key, actor="bench", limits=limits)
     keys = StoredKeys(store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True)
     usage = UsageCounter(UsageStore(database), writer="bench")
     async with HttpUpstream() as upstream, asyncio.TaskGroup() as tasks:
@@ -77,6 +92,8 @@ async def main(options: argparse.Namespace, directory: Path) -> None:
             tasks.create_task(keys.follow())
             tasks.create_task(gateway.table.follow())
             tasks.create_task(usage.run())
+            tasks.create_task(gateway.meters.keep_publishing(publish))
+            tasks.create_task(gateway.meters.keep_reading_sums(UsageStore(database), keys.has_budgets))
             tasks.create_task(collect_in_small_steps())
             await serve_http(PlainTextResponse("the app"), listener, raw_handler=gateway)
 
@@ -87,6 +104,7 @@ if __name__ == "__main__":
     parser.add_argument("addresses")
     parser.add_argument("key")
     parser.add_argument("--model", default="bench")
+    parser.add_argument("--limits", action="store_true", help="give the key every kind of limit")
     parser.add_argument("--shared", action="store_true", help="listen beside other processes on the same port")
     with tempfile.TemporaryDirectory() as directory:
         arguments = parser.parse_args()

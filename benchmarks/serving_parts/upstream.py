@@ -1,12 +1,13 @@
 """A mock replica: one fast process that answers OpenAI calls with fixed bytes, and streams at a steady pace.
 
-    upstream.py PORT [--chunk-ms 10] [--chunks 100]
+    upstream.py PORT [--chunk-ms 10] [--chunks 100] [--core N]
 
 One timer for all streams instead of one for each, so that it is not what a benchmark waits for.
 """
 
 import argparse
 import asyncio
+import os
 
 import uvloop
 
@@ -106,7 +107,10 @@ async def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("--chunk-ms", type=float, default=10.0)
     parser.add_argument("--chunks", type=int, default=100)
+    parser.add_argument("--core", type=int, help="the processor to run on")
     options = parser.parse_args()
+    if options.core is not None:
+        os.sched_setaffinity(0, [options.core])
     wheel = Wheel(options.chunk_ms / 1000, options.chunks)
     server = await asyncio.get_running_loop().create_server(
         lambda: Replica(wheel), "127.0.0.1", options.port, backlog=4096

@@ -6,10 +6,11 @@ Prints one `ok NAME` for each check; the first that fails ends it with a traceba
 import base64
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import openai
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
+from pydantic import BaseModel
 
 url, key, model, *features = sys.argv[1:]
 client = openai.OpenAI(base_url=f"{url}/v1", api_key=key, timeout=120, max_retries=0)
@@ -17,6 +18,7 @@ HORSE: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Name one
 TOOLS: list[ChatCompletionToolUnionParam] = [
     {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
 ]
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 CHECKS: dict[str, Callable[[], None]] = {}
 
 
@@ -128,6 +130,82 @@ def text_is_completed() -> None:
     answer = client.completions.create(model=model, prompt="A horse is", max_tokens=8, temperature=0)
     assert answer.object == "text_completion"
     assert answer.choices[0].text
+
+
+@check("responses")
+def a_response_is_given() -> None:
+    answer = client.responses.create(model=model, input="Name one colour of a horse.", max_output_tokens=16)
+    assert answer.object == "response"
+    assert answer.output_text
+    assert answer.usage is not None
+    assert answer.usage.output_tokens > 0
+
+
+@check("responses")
+def a_response_is_streamed() -> None:
+    with client.responses.stream(model=model, input="Name one colour of a horse.", max_output_tokens=16) as stream:
+        kinds = [event.type for event in stream]
+    assert kinds[0] == "response.created"
+    assert kinds[-1] in ("response.completed", "response.incomplete")
+    assert {"response.output_item.added", "response.output_text.delta", "response.output_item.done"} <= {*kinds}
+
+
+@check("response_tools")
+def a_response_calls_tools() -> None:
+    tool: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+    answer = client.responses.create(model=model, input="tool", tools=[tool])
+    (call,) = answer.output
+    assert call.type == "function_call"
+    assert (call.name, call.arguments) == ("weather", '{"city": "Paris"}')
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    said: Any = [{"role": "user", "content": "tool"}, call.model_dump(exclude_none=True), result]
+    assert "sunny" in client.responses.create(model=model, input=said, tools=[tool]).output_text
+
+
+@check("response_cut")
+def a_responses_tool_call_may_be_cut() -> None:
+    tool: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
+    answer = client.responses.create(model=model, input="cut", tools=[tool])
+    (call,) = answer.output
+    assert call.type == "function_call"
+    assert (answer.status, call.status) == ("incomplete", "incomplete")
+    *_, last = client.responses.create(model=model, input="cut", tools=[tool], stream=True)
+    assert last.type == "response.incomplete"
+
+
+@check("tool_images")
+def tools_give_images() -> None:
+    image = f"data:image/png;base64,{PNG}"
+    call: Any = {"type": "function_call", "call_id": "call_1", "name": "see", "arguments": "{}"}
+    parts: Any = [{"type": "input_image", "image_url": image}]
+    result: Any = {"type": "function_call_output", "call_id": "call_1", "output": parts}
+    said: Any = [{"role": "user", "content": "Look."}, call, result]
+    assert image in client.responses.create(model=model, input=said).output_text
+
+
+@check("vision")
+def images_are_sent() -> None:
+    image = f"data:image/png;base64,{PNG}"
+    content: Any = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": image}}]
+    answer = client.chat.completions.create(model=model, messages=[{"role": "user", "content": content}])
+    assert image in (answer.choices[0].message.content or "")
+    parts: Any = [{"type": "input_text", "text": "Look."}, {"type": "input_image", "image_url": image}]
+    assert image in client.responses.create(model=model, input=[{"role": "user", "content": parts}]).output_text
+
+
+class Horse(BaseModel):
+    colour: Literal["bay", "grey"]
+
+
+@check("structured")
+def a_schema_is_kept() -> None:
+    few: Any = {"temperature": 0, "max_tokens": 64}
+    answer = client.chat.completions.parse(model=model, messages=HORSE, response_format=Horse, **few)
+    assert isinstance(answer.choices[0].message.parsed, Horse)
+    parsed = client.responses.parse(
+        model=model, input="Name one colour of a horse.", text_format=Horse, max_output_tokens=64, temperature=0
+    )
+    assert isinstance(parsed.output_parsed, Horse)
 
 
 @check("embeddings")

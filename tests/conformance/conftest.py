@@ -57,9 +57,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, nats_for_module: Nats) -> It
 
 @pytest.fixture(scope="module")
 def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """OpenAI's Node client, by its pinned digest."""
+    """The official Node clients, by their pinned digests."""
     home = tmp_path_factory.mktemp("node")
-    for name in ("package.json", "package-lock.json", ".npmrc", "client.mjs"):
+    for name in ("package.json", "package-lock.json", ".npmrc", "client.mjs", "anthropic.mjs", "ollama.mjs"):
         shutil.copy(HERE / "node" / name, home / name)
     node, npm = _node()
     environment = {**clean_environment(), "PATH": f"{node.parent}{os.pathsep}{os.environ['PATH']}"}
@@ -82,17 +82,47 @@ def python_client() -> Client:
 
 
 @pytest.fixture
+def anthropic_client() -> Client:
+    return lambda *arguments: _run(sys.executable, str(HERE / "anthropic_client.py"), *arguments)
+
+
+@pytest.fixture
+def ollama_client() -> Client:
+    return lambda *arguments: _run(sys.executable, str(HERE / "ollama_client.py"), *arguments)
+
+
+@pytest.fixture
 def node_client(node_modules: Path) -> Client:
     return lambda *arguments: _run(str(_node()[0]), str(node_modules / "client.mjs"), *arguments)
 
 
 @pytest.fixture
-def langchain_client() -> Client:
-    """LangChain brings more packages than all of Corral: it is no dependency of these tests."""
-    python = os.environ.get("CORRAL_TEST_LANGCHAIN")
-    if not python:
-        pytest.skip("CORRAL_TEST_LANGCHAIN names no Python that has langchain-openai")
-    return lambda *arguments: _run(python, str(HERE / "langchain_client.py"), *arguments)
+def node_anthropic_client(node_modules: Path) -> Client:
+    return lambda *arguments: _run(str(_node()[0]), str(node_modules / "anthropic.mjs"), *arguments)
+
+
+@pytest.fixture
+def node_ollama_client(node_modules: Path) -> Client:
+    return lambda *arguments: _run(str(_node()[0]), str(node_modules / "ollama.mjs"), *arguments)
+
+
+@pytest.fixture(scope="module")
+def langchain_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """LangChain brings more packages than all of Corral, so it has an environment of its own, by pinned digests."""
+    home = tmp_path_factory.mktemp("langchain")
+    locked = HERE.parent.parent / "requirements" / "langchain.lock"
+    uv, python = str(Path(sys.executable).parent / "uv"), str(home / "bin" / "python")
+    for command in (
+        [uv, "venv", "--python", sys.executable, str(home)],
+        [uv, "pip", "install", "--python", python, "--require-hashes", "-r", str(locked)],
+    ):
+        subprocess.run(command, env=clean_environment(), check=True, capture_output=True, timeout=280)
+    return python
+
+
+@pytest.fixture
+def langchain_client(langchain_python: str) -> Client:
+    return lambda *arguments: _run(langchain_python, str(HERE / "langchain_client.py"), *arguments)
 
 
 def _run(*command: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""OpenAI's official clients against a whole fleet, through every kind of backend."""
+"""The official clients against a whole fleet, through every kind of backend."""
 
 import json
 import uuid
@@ -12,6 +12,7 @@ from harness.programs import call, clean_environment, run_cli
 from harness.waiting import wait_until
 
 Client = Callable[..., list[str]]
+PYTHON_AND_NODE = ["", "node_"]
 EVERYTHING = ("chat", "echo", "tools", "embeddings", "errors")
 CHECKS = {
     "models_are_listed",
@@ -60,6 +61,92 @@ def test_the_official_client_works_unchanged(
 @pytest.mark.parametrize("backend", ["echo-openai", "echo-grpc"])
 def test_langchain_works_unchanged(fleet: Cluster, backend: str, langchain_client: Client) -> None:
     assert set(langchain_client(fleet.admin().url, make_key(fleet), f"{backend}-model")) == LANGCHAIN_CHECKS
+
+
+RESPONSE_CHECKS = {"a_response_is_given", "a_response_is_streamed"}
+MESSAGE_CHECKS = {
+    "models_are_listed",
+    "a_message_is_answered",
+    "a_message_is_streamed",
+    "tokens_are_counted",
+    "wrong_input_and_keys_are_refused",
+}
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("backend", ["echo-openai", "echo-grpc"])
+@pytest.mark.parametrize("language", PYTHON_AND_NODE)
+def test_anthropics_client_works_unchanged(
+    fleet: Cluster, backend: str, language: str, request: pytest.FixtureRequest
+) -> None:
+    """By translation: neither backend speaks its protocol."""
+    client = request.getfixturevalue(f"{language}anthropic_client")
+    passed = client(fleet.admin().url, make_key(fleet), f"{backend}-model", "messages", "tools", *seeing(backend))
+    assert set(passed) == MESSAGE_CHECKS | {"tools_are_called"} | seen(backend)
+
+
+OLLAMA_CHECKS = {
+    "models_are_listed_and_shown",
+    "chat_is_answered",
+    "chat_is_streamed",
+    "text_is_generated",
+    "an_unknown_model_is_not_found",
+}
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("backend", ["echo-openai", "echo-grpc"])
+@pytest.mark.parametrize("language", PYTHON_AND_NODE)
+def test_ollamas_client_works_unchanged(
+    fleet: Cluster, backend: str, language: str, request: pytest.FixtureRequest
+) -> None:
+    client, features = request.getfixturevalue(f"{language}ollama_client"), ("chat", "tools", "embeddings")
+    passed = client(fleet.admin().url, make_key(fleet), f"{backend}-model", *features, *seeing(backend))
+    assert set(passed) == OLLAMA_CHECKS | {"tools_are_called", "texts_are_embedded"} | seen(backend)
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("language", PYTHON_AND_NODE)
+def test_ollamas_client_pulls_and_deletes_models(fleet: Cluster, language: str, request: pytest.FixtureRequest) -> None:
+    client = request.getfixturevalue(f"{language}ollama_client")
+    assert client(fleet.admin().url, ADMIN_KEY, "smollm2", "pull") == ["models_are_pulled_and_deleted"]
+    refused = call("POST", f"{fleet.admin().url}/api/pull", key=make_key(fleet), body={"model": "smollm2"})
+    assert (refused.status, "needs an admin key" in refused.json()["error"]) == (403, True)
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("backend", ["echo-openai", "echo-grpc"])
+@pytest.mark.parametrize("language", ["python", "node"])
+def test_responses_are_translated(fleet: Cluster, backend: str, language: str, request: pytest.FixtureRequest) -> None:
+    client, features = request.getfixturevalue(f"{language}_client"), ("responses", "response_tools")
+    passed = client(fleet.admin().url, make_key(fleet), f"{backend}-model", *features, *seeing(backend))
+    assert set(passed) == RESPONSE_CHECKS | {"a_response_calls_tools"} | seen(backend)
+
+
+@pytest.mark.registry
+def test_thoughts_cut_calls_and_pictures_of_tools_reach_the_official_clients(
+    fleet: Cluster, python_client: Client, anthropic_client: Client, ollama_client: Client
+) -> None:
+    """With the backend that can be asked for them."""
+    of_fleet = (fleet.admin().url, make_key(fleet), "echo-openai-model")
+    assert anthropic_client(*of_fleet, "thinking", "cut", "tool_images") == [
+        "thoughts_are_told", "a_tool_call_may_be_cut", "tools_give_images",
+    ]  # fmt: skip
+    assert ollama_client(*of_fleet, "thinking", "cut", "stop") == [
+        "thoughts_are_told", "a_tool_call_may_be_cut", "a_model_is_stopped",
+    ]  # fmt: skip
+    assert python_client(*of_fleet, "response_cut", "tool_images") == [
+        "a_responses_tool_call_may_be_cut", "tools_give_images",
+    ]  # fmt: skip
+
+
+def seeing(backend: str) -> tuple[str, ...]:
+    """Of the two backends only this one repeats images, so that a test sees them arrive."""
+    return ("vision",) if backend == "echo-openai" else ()
+
+
+def seen(backend: str) -> set[str]:
+    return {"images_are_sent"} if seeing(backend) else set()
 
 
 def make_key(fleet: Cluster) -> str:
@@ -114,8 +201,15 @@ def test_the_official_clients_talk_to_llama_cpp(fleet: Cluster, request: pytest.
     key = make_key(fleet)
     for language in ("python", "node"):
         client = request.getfixturevalue(f"{language}_client")
-        assert set(client(admin.url, key, "smollm2", "chat")) == CHECKS
+        assert set(client(admin.url, key, "smollm2", "chat", "structured")) == CHECKS | {"a_schema_is_kept"}
         assert client(admin.url, key, "smol-vectors", "vectors") == ["texts_become_vectors"]
+        assert set(client(admin.url, key, "smollm2", "responses")) == RESPONSE_CHECKS
+    for prefix in PYTHON_AND_NODE:
+        # llama.cpp speaks this protocol itself, so these pass through.
+        client = request.getfixturevalue(f"{prefix}anthropic_client")
+        assert set(client(admin.url, key, "smollm2", "messages")) == MESSAGE_CHECKS
+        client = request.getfixturevalue(f"{prefix}ollama_client")
+        assert set(client(admin.url, key, "smollm2", "chat", "structured")) == OLLAMA_CHECKS | {"a_schema_is_kept"}
     assert_used(fleet, "smollm2")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.core.causes import LAST_OUTPUT, brief_cause
+from corral.core.causes import LAST_OUTPUT, brief_cause, join_reasons
 
 
 def died(*lines: str) -> str:
@@ -40,3 +40,19 @@ TRACEBACK = ("Traceback (most recent call last):", '  File "/w/run.py", line 3, 
 )
 def test_brief_cause(text: str, brief: str) -> None:
     assert brief_cause(text) == brief
+
+
+@pytest.mark.parametrize(
+    ("reasons", "joined"),
+    [
+        pytest.param([], "", id="nothing-to-say"),
+        pytest.param(["", "no room"], "no room", id="only-those-that-say-something"),
+        pytest.param(
+            ["No room. Free some.", "no GPU."], "No room. Free some; no GPU.", id="no-stop-before-a-semicolon"
+        ),
+        pytest.param(["no room.", "no GPU", "no room"], "no room; no GPU", id="each-once"),
+        pytest.param(["it goes on ...", "no GPU"], "it goes on ...; no GPU", id="an-omission-stays"),
+    ],
+)
+def test_reasons_are_joined(reasons: list[str], joined: str) -> None:
+    assert join_reasons(reasons) == joined

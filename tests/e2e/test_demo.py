@@ -31,7 +31,11 @@ def test_the_demo_shows_everything_and_leaves_nothing_running(tmp_path: Path) ->
         assert "3 nodes are healthy" in said
         [homes] = re.findall(r"smollm2 runs on (\S+) and (\S+) after", said)
         assert homes[0] != homes[1]
-        assert "The other replica answered." in said
+        [(killed, rest, other)] = re.findall(
+            r"\[(\S+) is killed: [^]]*\] (.+?)\n\n(\S+) continued the answer", said, re.DOTALL
+        )
+        assert (killed in homes, other in homes, killed != other) == (True, True, True)
+        assert len(rest.split()) > 3, "the sentence went on"
         assert re.search(r"Web UI +http://127\.0\.0\.1:\d+\n", said)
         assert re.search(r"kept for the next run: \d", said)
         print(re.findall(r"First token .*", said))

@@ -212,7 +212,9 @@ def test_a_copied_data_directory_is_fenced_and_shown(fleet: Fleet) -> None:
     admin = fleet.start_frontend("a", "--auto-approve")
     original = fleet.start_worker("one")
     admin.wait_for_status("one", "healthy")
+    original.send(signal.SIGSTOP)  # no temporary file of it vanishes under the copy
     shutil.copytree(fleet.directory / "one", fleet.directory / "copy")
+    original.send(signal.SIGCONT)
     fleet.start_worker("one", data="copy", token=None)
     # The newer process is the node now; the older one must stop by itself and say why.
     assert original.wait(30) == 1

@@ -295,9 +295,12 @@ def test_a_drained_machine_keeps_nobody_waiting_and_says_what_it_waits_for(fleet
 
 
 def test_a_failure_is_shown_with_its_reason_and_by_the_exit_code(fleet: Cluster) -> None:
-    fleet.offer_image("echo", localai_files("1"))
+    # Each has a build of its own: otherwise "bad" could take it from "good" instead of the registry.
+    fleet.offer("echo", capabilities={"default": "cpu-echo", "nvidia": "cuda12-echo"})
+    for build in ("cpu-echo", "cuda12-echo"):
+        fleet.offer_image(build, localai_files(build))
     admin, shell = start(fleet, "good")
-    fleet.start_worker("bad", "--trusted-hosts", "192.0.2.1")
+    fleet.start_worker("bad", "--trusted-hosts", "192.0.2.1", "--capability", "nvidia")
     admin.wait_for_status("bad", "healthy")
     told = shell.run("backends", "install", "echo", code=1)
     assert "good: done" in told

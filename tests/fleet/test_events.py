@@ -72,7 +72,7 @@ def test_kinds_nobody_knows_are_refused(fleet: Cluster) -> None:
     admin = fleet.start_frontend("a")
     answer = admin.call("GET", "/api/events?kinds=weather")
     assert answer.status == 400
-    assert "the kinds are nodes, operations, backends, models, replicas, galleries" in answer.message
+    assert "the kinds are nodes, operations, rollouts, backends, models, replicas, galleries" in answer.message
 
 
 def test_a_model_that_comes_and_goes_is_shown(fleet: Cluster) -> None:

@@ -166,3 +166,21 @@ def test_a_localai_worker_is_a_full_member(site: Site) -> None:
     fleet.wait_for_operation(fleet.begin(f"/api/backends/delete/{FAMILY}"))
     fleet.wait_for_digests(FAMILY, {})
     assert worker.images.list(with_aliases=True) == []
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+def test_an_upgrade_that_changes_nothing_is_not_reported_as_done(site: Site) -> None:
+    """The worker confirms it, but a cache before its registry still has the old image."""
+    fleet, worker = site.fleet, site.worker
+    first = site.push("1")
+    fleet.wait_for_operation(fleet.begin(f"/api/backends/install/{FAMILY}"))
+    fleet.wait_for_digests(FAMILY, {"go": first})
+    worker.images.stale_tags = True
+    second = site.push("2")
+    job = fleet.begin(f"/api/backends/upgrade/{FAMILY}")
+    fleet.wait_for(lambda: "is still at" in fleet.operation(job)["nodes"][0]["error"], "the upgrade is not confirmed")
+    assert fleet.operation(job)["state"] != "completed"
+    worker.images.stale_tags = False
+    assert fleet.post(f"/api/operations/{job}/retry").status in (200, 202)
+    fleet.wait_for_operation(job)
+    fleet.wait_for_digests(FAMILY, {"go": second})

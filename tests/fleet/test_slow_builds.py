@@ -37,7 +37,13 @@ def test_a_cpu_build_on_a_node_with_an_accelerator_is_shown_until_it_is_correcte
     assert (slow["backend"], slow["build"], slow["remedy"]) == ("echo", "cpu-echo", f"`{remedy}`")
     reason = "cpu-echo uses only the processor of one (nvidia-cuda-12); cuda12-echo uses its accelerator"
     assert slow["reason"] == reason
-    for shown in (("nodes", "show", "one"), ("backends", "list"), ("why", "node", "one"), ("doctor",)):
+    for shown in (
+        ("nodes", "show", "one"),
+        ("backends", "list"),
+        ("why", "node", "one"),
+        ("why", "backend", "echo"),
+        ("doctor",),
+    ):
         text = run(*shown)
         assert reason in text, (shown, text)
         assert remedy in text, (shown, text)

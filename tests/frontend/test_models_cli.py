@@ -201,7 +201,10 @@ def test_templates_that_cannot_be_rendered_are_reported_at_install(
     config.write_text("name: odd\nbackend: llama-cpp\ntemplate: {chat: '{{env .Input}}', completion: '{{.Input}}'}\n")
     added = run_cli("models", "install", "--file", str(config), environment=environment)
     assert added.returncode == 0
-    [warning] = frontend.admin.call("GET", "/api/models/odd").json()["warnings"]
+    useless, warning = frontend.admin.call("GET", "/api/models/odd").json()["warnings"]
+    assert useless in added.stderr
+    assert useless.startswith("template.chat, template.completion has no effect: builds of llama-cpp with OpenAI's API")
+    assert "chat_template" in useless
     assert warning in added.stderr
     assert warning.startswith("template.chat cannot be rendered")
     assert "the function 'env' is not supported" in warning

@@ -91,6 +91,8 @@ class Cluster:
     def start_frontend(self, name: str = "a", *flags: str, **environment: str) -> Admin:
         port = self._ports.setdefault(name, free_port())
         own = {"CORRAL_STORE": self._reached, "CORRAL_ADMIN_KEY": ADMIN_KEY, "CORRAL_REGISTRATION_TOKEN": TOKEN}
+        own["CORRAL_ROLLOUT_STRATEGY"] = "all"  # tests of rollouts choose another
+        own["CORRAL_STOP_WAIT"] = "5s"
         if self._registry is None:
             flags = ("--auto-approve", *flags)
         else:
@@ -314,12 +316,14 @@ class Cluster:
 
         wait_until(look, what=f"{name} has {backend} {digest}", within_s=within_s, every_s=0.5)
 
-    def wait_for_digests(self, backend: str, wanted: dict[str, str], *, within_s: float = 30.0) -> None:
+    def wait_for_digests(
+        self, backend: str, wanted: dict[str, str], *, frontend: str = "a", within_s: float = 30.0
+    ) -> None:
         seen: dict[str, str] = {}
 
         def look() -> bool:
             seen.clear()
-            seen.update(self.digests(backend))
+            seen.update(self.digests(backend, frontend=frontend))
             return seen == wanted
 
         try:

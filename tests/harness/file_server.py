@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from corral.system import SystemIds
+from corral.system import SystemClock, SystemIds
 from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
 from corral.worker.files.areas import Area
@@ -25,6 +26,8 @@ class RunningFileServer:
         self.root, self.token = root, TOKEN
         self.logs = ProcessLogs(root / "logs")
         self.blobs: dict[str, Path] = {}
+        self.partial_blobs: dict[str, Path] = {}
+        self.watchers: list[Callable[[], None]] = []
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._areas = FileAreas(Area(root / "models"), Area(root / "data"), Area(root / "inbox"), SystemIds().uuid)
@@ -34,6 +37,9 @@ class RunningFileServer:
             areas=self._areas,
             logs=self.logs,
             find_blob=self.blobs.get,
+            find_partial=self.partial_blobs.get,
+            watch_blob=self._watch,
+            clock=SystemClock(),
         )
         self._loop = asyncio.new_event_loop()
         self._listener = bind_socket("127.0.0.1", self.port, setting="")
@@ -41,6 +47,14 @@ class RunningFileServer:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         wait_until(lambda: is_listening(self.port) or None, what="the file server listens")
+
+    @contextmanager
+    def _watch(self, digest: str, changed: Callable[[], None]) -> Iterator[None]:
+        self.watchers.append(changed)
+        try:
+            yield
+        finally:
+            self.watchers.remove(changed)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,8 @@ from typing import Any
 import httpx
 from starlette.responses import PlainTextResponse
 
+from corral.core.replicas.attached import AttachedServer, ServerTrust, UpstreamProtocol, parse_server_url
+from corral.core.replicas.public_routes import PublicRoute
 from corral.core.replicas.routing import ModelRoute, ReplicaId, RoutePolicy, RouteReplica, RouteSnapshot
 from corral.frontend.gateway.drivers import Driver
 from corral.frontend.gateway.gateway import Gateway
@@ -19,6 +22,7 @@ from corral.frontend.gateway.limits import GatewayLimits
 from corral.frontend.gateway.loads import LoadFailed, Loads
 from corral.frontend.gateway.metrics import GatewayMetrics
 from corral.frontend.gateway.upstream.upstream import HOLD_BACK_S, HttpUpstream
+from corral.frontend.gateway.version_counter import VersionCounter
 from corral.system import SystemClock, SystemIds
 from corral.system.http_limits import HttpLimits
 from corral.system.http_server import serve_http
@@ -108,8 +112,8 @@ class Replica:
         self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
 
-    async def start(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+    async def start(self, port: int = 0, *, tls: ssl.SSLContext | None = None) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def kill(self) -> None:
@@ -141,7 +145,7 @@ class Replica:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         seen = Seen(head[0].split(" ")[1], headers, body)
         answering = Answering(seen, reader, writer)
-        if headers.get("authorization") != f"Bearer {self.token}":
+        if headers.get("authorization") != f"Bearer {self.token}" and headers.get("x-api-key") != self.token:
             await answering.json({"error": "wrong token"}, status=401)
             return True
         self.seen.append(seen)
@@ -152,12 +156,46 @@ class Replica:
             self.open -= 1
         return not writer.is_closing()
 
-    def route(self, *, capacity: int | None = None, generation: int = 1, protocol: str = "openai") -> RouteReplica:
+    def route(
+        self,
+        *,
+        capacity: int | None = None,
+        generation: int = 1,
+        protocol: str = "openai",
+        endpoints: frozenset[str] = frozenset(),
+        continuation: str = "",
+        digest: str = "",
+    ) -> RouteReplica:
         return RouteReplica(
             id=ReplicaId(f"replica-{self.name}"), node_id=f"id-of-{self.name}", node_name=f"node-{self.name}", slot=0,
             address=f"127.0.0.1:{self.port}", protocol=protocol, token=self.token, generation=generation,
-            capacity=capacity, revision="r1",
+            capacity=capacity, revision="r1", backend_digest=digest, endpoints=endpoints,
+            continuation=continuation,
         )  # fmt: skip
+
+    def attached_route(
+        self,
+        *,
+        path: str = "/v1",
+        model: str = "",
+        protocol: UpstreamProtocol = UpstreamProtocol.OPENAI,
+        trust: ServerTrust | None = None,
+        weight: int = 1,
+        capacity: int = 32,
+    ) -> RouteReplica:
+        """The same server as one that Corral does not start. `trust`: it has TLS."""
+        scheme = "http" if trust is None else "https"
+        url = parse_server_url(f"{scheme}://127.0.0.1:{self.port}{path}")
+        endpoints = frozenset({"/v1/messages", "/v1/messages/count_tokens"})
+        return replace(
+            self.route(
+                capacity=capacity, endpoints=endpoints if protocol is UpstreamProtocol.ANTHROPIC else frozenset()
+            ),
+            node_id=url.address,
+            node_name=url.address,
+            weight=weight,
+            attached=AttachedServer(url=url, protocol=protocol, model=model, trust=trust or ServerTrust()),
+        )
 
 
 @dataclass
@@ -168,7 +206,10 @@ class Routes:
     broken: Exception | None = None
 
     def put(self, *routes: ModelRoute) -> None:
-        self.snapshot = RouteSnapshot(version=self.snapshot.version + 1, routes=routes)
+        self.snapshot = replace(self.snapshot, version=self.snapshot.version + 1, routes=routes)
+
+    def lead(self, *public: PublicRoute) -> None:
+        self.snapshot = replace(self.snapshot, version=self.snapshot.version + 1, public=public)
 
     async def read_version(self) -> int:
         if self.broken:
@@ -202,6 +243,9 @@ class NoLoads:
     async def ensure(self, model: str, *, within_s: float) -> None:
         raise LoadFailed(f"no node can load {model!r}")
 
+    def describe(self, model: str) -> str:
+        return ""
+
 
 class RunningGateway:
     def __init__(self, gateway: Gateway, port: int, routes: Routes, keys: Keys) -> None:
@@ -211,11 +255,27 @@ class RunningGateway:
         self.routes = routes
         self.keys = keys
 
-    def serve(self, model: str, *replicas: Replica, capacity: int | None = None, **more: Any) -> None:
+    def serve(
+        self,
+        model: str,
+        *replicas: Replica,
+        capacity: int | None = None,
+        endpoints: frozenset[str] = frozenset(),
+        continuation: str = "",
+        **more: Any,
+    ) -> None:
         """Routes one model to these replicas, in addition to the existing routes."""
         others = tuple(route for route in self.routes.snapshot.routes if route.model != model)
-        routed = tuple(replica.route(capacity=capacity) for replica in replicas)
+        routed = tuple(
+            replica.route(capacity=capacity, endpoints=endpoints, continuation=continuation) for replica in replicas
+        )
         self.routes.put(*others, ModelRoute(model=model, replicas=routed, **more))
+        self.gateway.table.apply(self.routes.snapshot)
+
+    def serve_routes(self, model: str, *replicas: RouteReplica, **more: Any) -> None:
+        """As `serve`, with routes as they are."""
+        others = tuple(route for route in self.routes.snapshot.routes if route.model != model)
+        self.routes.put(*others, ModelRoute(model=model, replicas=replicas, **more))
         self.gateway.table.apply(self.routes.snapshot)
 
     def open_requests(self) -> int:
@@ -239,6 +299,8 @@ async def running_gateway(
     drivers: Mapping[str, Driver] | None = None,
     http: HttpLimits | None = None,
     hold_back_s: float = HOLD_BACK_S,
+    versions: VersionCounter | None = None,
+    run: str = "1",
 ) -> AsyncIterator[RunningGateway]:
     clock, ids = SystemClock(), SystemIds()
     routes, keys = Routes(), Keys()
@@ -246,10 +308,10 @@ async def running_gateway(
     port = listener.getsockname()[1]
     async with HttpUpstream(hold_back_s=hold_back_s) as upstream:
         gateway = Gateway(
-            keys=keys, routes=routes, upstream=upstream, inflight=InFlight("test", run="1"),
+            keys=keys, routes=routes, upstream=upstream, inflight=InFlight("test", run=run),
             metrics=GatewayMetrics(MetricRegistry()),
             loads=loads or NoLoads(), drivers=drivers or {}, clock=clock, draw=ids.draw,
-            limits=limits or GatewayLimits(),
+            limits=limits or GatewayLimits(), versions=versions,
         )  # fmt: skip
         async with gateway:
             following = asyncio.ensure_future(gateway.table.follow())

@@ -5,13 +5,14 @@ What it answers is plain to see: it repeats what it was asked. The question can 
 """
 
 import inspect
+import json
 import sys
 from pathlib import Path
 
 from corral.formats import localai_proto, protobuf
 
 SERVER = '''
-import argparse, json, os, sys, time
+import argparse, json, os, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import grpc
@@ -19,6 +20,7 @@ import messages as m
 
 TOKEN = os.environ.get("LOCALAI_GRPC_AUTH_TOKEN", "")
 VERSION = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "VERSION")).read().strip()
+FLAWS = json.loads(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "FLAWS")).read())
 loaded = {}
 
 def check(request, context):
@@ -74,6 +76,8 @@ def load_model(request, context):
         while option.startswith("until:") and context.is_active() and not os.path.exists(option[6:]):
             time.sleep(0.05)
     loaded.update(model=request.get("Model", ""), options=request)
+    if "dies_after_s" in FLAWS:
+        threading.Timer(FLAWS["dies_after_s"], lambda: os._exit(7)).start()
     print("loaded", loaded["model"], flush=True)
     return {"message": "loaded", "success": True}
 
@@ -88,6 +92,7 @@ def question_of(request):
     return request.get("Prompt", "")
 
 def trouble(question, context):
+    time.sleep(FLAWS.get("delay_s", 0))
     if question == "fail":
         context.abort(grpc.StatusCode.INTERNAL, "the model fell over")
     if question == "refuse":
@@ -268,8 +273,10 @@ def _message_files() -> dict[str, bytes]:
     return {"wire.py": inspect.getsource(protobuf).encode(), "messages.py": text.encode()}
 
 
-def localai_files(version: str = "1") -> dict[str, bytes]:
+def localai_files(version: str = "1", **flaws: float) -> dict[str, bytes]:
+    """`flaws`: `delay_s` before each answer, `dies_after_s` after its model was loaded."""
     return {
+        "FLAWS": json.dumps(flaws).encode(),
         "run.sh": f'#!/bin/sh\nexec {sys.executable} -I "$(dirname "$0")/backend.py" "$@"\n'.encode(),
         "backend.py": SERVER.encode(),
         **_message_files(),

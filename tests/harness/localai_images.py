@@ -24,6 +24,9 @@ class LocalAiImages:
         self.directory, self.capability = directory, capability
         self.refusal = ""
         """Why the next installs fail."""
+        self.stale_tags = False
+        """Behind a cache of its registry that goes on to answer with the image that a tag had."""
+        self._tags: dict[str, bytes] = {}
         directory.mkdir(parents=True, exist_ok=True)
 
     def install(self, galleries: list[dict[str, Any]], name: str, *, force: bool, on_progress: OnProgress) -> None:
@@ -57,7 +60,10 @@ class LocalAiImages:
         host, _, rest = uri.removeprefix("oci://").partition("/")
         repository, _, tag = rest.rpartition(":")
         base = f"http://{host}/v2/{repository}"
-        manifest = self._get(f"{base}/manifests/{tag}", {"Accept": MANIFESTS})
+        tagged = f"{base}/manifests/{tag}"
+        if not self.stale_tags or tagged not in self._tags:
+            self._tags[tagged] = self._get(tagged, {"Accept": MANIFESTS})
+        manifest = self._tags[tagged]
         layers = json.loads(manifest)["layers"]
         target = self.directory / entry["name"]
         staged = target.with_name(f"{entry['name']}.install-tmp")

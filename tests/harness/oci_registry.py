@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tarfile
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -160,6 +161,13 @@ class Trickle:
                     self._over.wait(len(data) / self.bytes_per_s)
             target.shutdown(socket.SHUT_WR)
 
+    def refuse(self) -> None:
+        """Ends all connections, also those that workers keep for later requests, and refuses new ones."""
+        self.refusing = True
+        for end in list(self._sockets):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
     def stop(self) -> None:
         self._over.set()
         self._listener.shutdown(socket.SHUT_RDWR)  # closing alone would not wake who accepts
@@ -172,3 +180,31 @@ class Trickle:
             thread.join(60)
         for end in self._sockets:
             end.close()
+
+
+class SharedLine(Trickle):
+    """One line for all connections together. Counts what leaves the registry."""
+
+    def __init__(self, target_port: int, *, bytes_per_s: float) -> None:
+        self.passed_bytes = 0
+        self._free_at_s = 0.0
+        self._turns = threading.Lock()
+        super().__init__(target_port, bytes_per_s=bytes_per_s)
+
+    def _pump(self, source: socket.socket, target: socket.socket, rate: float | None) -> None:
+        with contextlib.suppress(OSError):
+            while not self._over.is_set() and (data := source.recv(65536)):
+                if rate is None:
+                    self.asked.append(data)
+                else:
+                    self._over.wait(self._take_turn(len(data)))
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def _take_turn(self, count: int) -> float:
+        """How long these bytes have to wait for those before them."""
+        with self._turns:
+            now_s = time.monotonic()
+            self.passed_bytes += count
+            self._free_at_s = max(now_s, self._free_at_s) + count / self.bytes_per_s
+            return self._free_at_s - now_s

@@ -2,12 +2,14 @@
 
 What it answers is plain to see: chat repeats what it was told, word by word, so that a test knows every byte to come.
 The last user message can ask for something special: `slow` waits long before each word, `hang` never answers, `break`
-ends the stream in the middle, `tool` calls the first tool, `fail` answers 500.
+ends the stream in the middle, `tool` calls the first tool, `cut` does so until the limit of tokens, `think`
+thinks first, `fail` answers 500.
 """
 
 import base64
 import json
 import os
+import random
 import socket
 import struct
 import sys
@@ -25,14 +27,19 @@ class OpenAiUpstream:
         models: tuple[str, ...] = ("tiny",),
         token: str = "",
         loading: int = 0,
+        failing: float = 0.0,
         at: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
-        """`loading`: this many chat requests are first answered as a frontend does while a model is loaded."""
+        """`loading`: this many chat requests are first answered as a frontend does while a model is loaded. `failing`:
+        the share of requests that fail at random, with an error or without an answer."""
         upstream = self
         self.models = list(models)
         self.offered: list[str] = []
         self.token = token
         self.loading = loading
+        self.failing = failing
+        self.failed = 0
+        self.chance = random.Random(1)
         self.requests: list[tuple[str, Any]] = []
         self.held_for: list[str | None] = []
         """How long each chat request was willing to be held for a load."""
@@ -90,6 +97,14 @@ class _Handler(BaseHTTPRequestHandler):
         request: Any = json.loads(body) if self.headers.get("Content-Type", "").startswith("application/json") else body
         upstream = self.server_of
         upstream.requests.append((self.path, request))
+        if upstream.failing and upstream.chance.random() < upstream.failing:
+            upstream.failed += 1
+            if upstream.failed % 2:
+                self._answer(500, {"error": {"message": "out of memory", "type": "server_error"}})
+            else:
+                self.connection.shutdown(socket.SHUT_RDWR)
+                self.close_connection = True
+            return
         upstream.open += 1
         try:
             match self.path:
@@ -137,24 +152,32 @@ class _Handler(BaseHTTPRequestHandler):
             return
         tools = request.get("tools") or []
         call = None
-        if question == "tool" and tools:
-            function = {"name": tools[0]["function"]["name"], "arguments": '{"city": "Paris"}'}
+        is_cut = question == "cut"
+        if question in ("tool", "cut") and tools:
+            arguments = '{"city": "Par' if is_cut else '{"city": "Paris"}'
+            function = {"name": tools[0]["function"]["name"], "arguments": arguments}
             call = {"id": "call_1", "type": "function", "function": function}
         words = (
             [] if call else [f"you said {question}".split(" ")[0], *(f" {w}" for w in f"said {question}".split(" "))]
         )
+        thought = "hmm" if question == "think" else None
+        reason = "length" if is_cut else "tool_calls" if call else "stop"
         usage = {"prompt_tokens": 7, "completion_tokens": len(words), "total_tokens": 7 + len(words)}
         common = {"id": "chatcmpl-1", "created": 1, "model": request["model"]}
         if not request.get("stream"):
             message: dict[str, Any] = {"role": "assistant", "content": None if call else "".join(words)}
             if call:
                 message["tool_calls"] = [call]
-            choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if call else "stop"}
+            if thought:
+                message["reasoning_content"] = thought
+            choice = {"index": 0, "message": message, "finish_reason": reason}
             self._answer(200, {**common, "object": "chat.completion", "choices": [choice], "usage": usage})
             return
         self._start_stream({"X-Corral-Node": "worker-1"} if "X-Corral-Client" in self.headers else {})
         head = {**common, "object": "chat.completion.chunk"}
         self._event({**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+        if thought:
+            self._event({**head, "choices": [{"index": 0, "delta": {"reasoning_content": thought}}]})
         if call:
             self._event({**head, "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **call}]}}]})
         for at, word in enumerate(words):
@@ -165,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
             if question == "slow":
                 time.sleep(0.3)
             self._event({**head, "choices": [{"index": 0, "delta": {"content": word}}]})
-        ending = {"index": 0, "delta": {}, "finish_reason": "tool_calls" if call else "stop"}
+        ending = {"index": 0, "delta": {}, "finish_reason": reason}
         self._event({**head, "choices": [ending]})
         if (request.get("stream_options") or {}).get("include_usage"):
             self._event({**head, "choices": [], "usage": usage})

@@ -61,7 +61,13 @@ def take_ports(count: int) -> int:
     return _WORKERS.take(-(-count // _UNIT) * _UNIT)
 
 
+_REFUSED_BY_BROWSERS = 10080
+"""The only port of these ranges that browsers refuse to open."""
+
+
 def _is_free(port: int) -> bool:
+    if port == _REFUSED_BY_BROWSERS:
+        return False
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -65,7 +65,7 @@ def test_what_runs_is_shown_everywhere(cluster: Cluster, shelf: Shelf) -> None:
     assert "no healthy node has the labels tier=fast" in cli(admin, "why", "tiny").stdout
 
 
-def test_a_model_that_nothing_can_serve_is_reported_at_once_and_waited_for_no_longer_than_requested(
+def test_a_model_that_nothing_can_serve_is_reported_at_once_and_not_waited_for(
     cluster: Cluster,
 ) -> None:
     admin = cluster.start_frontend()
@@ -75,11 +75,12 @@ def test_a_model_that_nothing_can_serve_is_reported_at_once_and_waited_for_no_lo
     assert added.returncode == 0
     assert "no node can serve it now" in added.stderr
     assert "no-such-backend" in added.stderr
-    loaded = cli(admin, "models", "load", "ghost", "--timeout", "3")
+    with promised("no wait for what cannot happen", within_s=30):
+        loaded = cli(admin, "models", "load", "ghost", "--timeout", "60")
     assert loaded.returncode == 1
-    assert "ghost is still pending after 3 s" in loaded.stderr
+    assert "ghost could not be loaded: no node can take it" in loaded.stderr
     assert "no-such-backend" in loaded.stderr
-    with promised("as long as was said, and not as long as a frontend would wait", within_s=30):
-        asked = cli(admin, "chat", "ghost", "hi", "--wait", "3")
+    with promised("no wait for what cannot happen", within_s=30):
+        asked = cli(admin, "chat", "ghost", "hi", "--wait", "60")
     assert asked.returncode == 1
     assert "no-such-backend" in asked.stderr

@@ -139,7 +139,7 @@ def test_what_a_load_took_is_written_down_and_decides_the_next_placement(cluster
     assert 0 < load_ms < 60_000
     assert admin.call("POST", "/api/models/tiny/unload").status == 200
     wait_until(lambda: not cluster.replicas("tiny"), what="it is unloaded")
-    cluster.run_sql(f"UPDATE footprints SET peak_bytes = {1 << 50}")
+    cluster.run_sql(f"UPDATE footprints SET peak_bytes = {1 << 50}, slots = 1")
     told = admin.call("GET", "/api/models/tiny/fit").json()
     assert told["fits"] is False
     assert "1024.0 TiB of memory needed" in told["reason"], "measured goes before estimated"

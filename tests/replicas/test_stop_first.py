@@ -62,7 +62,7 @@ def serve_one(cluster: Cluster, shelf: Shelf, gallery: EngineGallery) -> tuple[A
     admin.call("POST", "/api/nodes/scheduling", body={"model_name": "tiny", "min_replicas": 1, "max_replicas": 1})
     [row] = cluster.wait_for_ready("tiny", 1, within_s=120)
     wait_until(lambda: cluster.read_sql("SELECT 1 FROM footprints WHERE peak_bytes > 0"), what="measured", within_s=30)
-    cluster.run_sql(f"UPDATE footprints SET peak_bytes = {FOOTPRINT_BYTES}")
+    cluster.run_sql(f"UPDATE footprints SET peak_bytes = {FOOTPRINT_BYTES}, slots = 1")
     cluster.run_sql(f"UPDATE replicas SET memory_bytes = {FOOTPRINT_BYTES}")
     return admin, row
 

@@ -19,6 +19,8 @@ from corral.artifacts.content.manifest import (
     ReadinessProbe,
     StartCommand,
     StartRequest,
+    Trial,
+    fill_trial,
     plan_start,
 )
 from corral.artifacts.content.pieces import ResolvedArtifact
@@ -69,6 +71,8 @@ __all__ = [
     "StartCommand",
     "StartRequest",
     "Swept",
+    "Trial",
     "Verified",
+    "fill_trial",
     "plan_start",
 ]

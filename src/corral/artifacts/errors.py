@@ -17,6 +17,7 @@ CorralError
     │   └── BudgetExceeded                      too many bytes, members, seconds or too high a ratio
     ├── BuildFailed            (InvalidInput)   a source package that could not be built; has the last output
     ├── DiskFull               (Unavailable)    this one artifact does not fit
+    │   └── UnpackedTooLarge                    by what its archive unpacks to
     ├── DiskFault              (Unavailable)    read-only, input/output error, no inodes
     ├── VersionInUse           (Conflict)       a process still runs from it
     ├── NotInstalled           (NotFound)
@@ -83,6 +84,11 @@ class Stalled(SourceUnavailable):
 class DigestMismatch(ArtifactError, Unavailable):
     code = "digest_mismatch"
 
+    def __init__(self, message: str, *, from_nodes: bool = False, from_sources: bool = False) -> None:
+        """Where the wrong bytes may be from: another node, a source of the blob, or both."""
+        super().__init__(message)
+        self.from_nodes, self.from_sources = from_nodes, from_sources
+
 
 class UnsafeArchive(ArtifactError, InvalidInput):
     code = "unsafe_archive"
@@ -98,6 +104,10 @@ class BuildFailed(ArtifactError, InvalidInput):
 
 class DiskFull(ArtifactError, Unavailable):
     code = "disk_full"
+
+
+class UnpackedTooLarge(DiskFull):
+    pass
 
 
 class DiskFault(ArtifactError, Unavailable):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, TypeVar
@@ -36,6 +36,7 @@ from corral.artifacts.progress import OnProgress, ProgressMeter
 from corral.artifacts.requests import BackendRequest, ModelFile
 from corral.artifacts.settings import ArtifactSettings, GallerySettings, Peer
 from corral.artifacts.signatures import SignaturePolicy
+from corral.artifacts.sources.site import Site
 from corral.artifacts.wiring import build_installer
 from corral.core.backends.variants import Chosen
 from corral.core.models.variants import PickedBuild
@@ -280,6 +281,18 @@ class Artifacts:
     def find_blob(self, digest: str) -> Path | None:
         """A verified blob for another worker to fetch, or None."""
         return self._installer.blobs.find(parse_digest(digest))
+
+    def find_partial(self, digest: str) -> Path | None:
+        """The bytes of an unfinished blob, which are not verified yet, or None."""
+        return self._installer.blobs.find_partial(parse_digest(digest))
+
+    def watch_blob(self, digest: str, changed: Callable[[], None]) -> AbstractContextManager[None]:
+        """Calls `changed`, from any thread, when bytes of the blob arrive or its download ends."""
+        return self._installer.blobs.watching(parse_digest(digest), changed)
+
+    def share_downloads(self, site: Site) -> None:
+        """Coordinates all further downloads with the other nodes of the site."""
+        self._installer.peers = replace(self._installer.peers, site=site)
 
     # Threads
 

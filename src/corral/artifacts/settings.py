@@ -98,6 +98,8 @@ class Peer:
 
     base_url: str
     token: str = field(default="", repr=False)
+    is_far: bool = False
+    """Asked only if the sources of a blob are unavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

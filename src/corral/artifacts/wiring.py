@@ -53,7 +53,7 @@ def build_installer(
             mirrors=settings.registry_mirrors,
             plain_http_hosts=settings.network.plain_http_hosts,
         )
-        blobs = BlobStore(root / "blobs", outbound)
+        blobs = BlobStore(root / "blobs", outbound, keep_free_bytes=settings.disk_reserve_bytes)
         reservations = SpaceReservations(root, settings.disk_reserve_bytes)
         builds = SourceBuilds(
             root=root / "builds",

@@ -24,7 +24,9 @@ FILES_MOST = 65_536
 PEERS_MOST = 1024
 NODES_MOST = 16_384
 ENTRIES_MOST = 65_536
+KEYS_MOST = 4096
 BUCKETS_MOST = 64
+ENDPOINTS_MOST = 16
 FITTED_MOST = 64
 
 Count = Annotated[int, Meta(ge=0, le=INT_MOST)]
@@ -52,6 +54,7 @@ Names = Annotated[list[Name], Meta(max_length=BACKENDS_MOST)]
 Texts = Annotated[list[Text], Meta(max_length=FILES_MOST)]
 Options = Annotated[dict[Name, LongText], Meta(max_length=BACKENDS_MOST)]
 Counts = Annotated[dict[Name, Count], Meta(max_length=ENTRIES_MOST)]
+Endpoints = Annotated[tuple[Name, ...], Meta(max_length=ENDPOINTS_MOST)]
 Fitted = Annotated[dict[Name, Slot], Meta(max_length=FITTED_MOST)]
 """Slots, context, threads and the like of an engine, by name."""
 

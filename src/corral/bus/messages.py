@@ -15,12 +15,14 @@ from corral.bus.limits import (
     ENTRIES_MOST,
     FILES_MOST,
     INT_MOST,
+    KEYS_MOST,
     NODES_MOST,
     PEERS_MOST,
     PROCESSES_MOST,
     Amount,
     Count,
     Counts,
+    Endpoints,
     Fitted,
     LongText,
     Name,
@@ -78,6 +80,8 @@ class BlobPeer(msgspec.Struct, frozen=True):
     """Of its file server: `http://host:port`."""
     token: Name
     """Its `blob_token`, from its report."""
+    is_far: bool = False
+    """Of another site: asked only if the source is unavailable."""
 
     def __repr__(self) -> str:
         return f"BlobPeer({self.url})"
@@ -141,6 +145,23 @@ class RollbackRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     undo: bool = False
     """Reverts the intent of this generation, which then no longer counts as applied."""
     op_id: Name = ""
+
+
+class SmokeTestRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Corral's own. Starts the current version of the backend once, if it is this one, and stops it again."""
+
+    backend: Name
+    digest: Name
+    op_id: Name
+
+
+class SmokeTestReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    success: bool
+    tried: bool = False
+    """False with success: the version cannot be tested, for the reason in `detail`."""
+    detail: LongText = ""
+    error: LongText = ""
+    code: Name | None = None
 
 
 class CancelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -228,6 +249,10 @@ class StartedProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     version: Name = ""
     generation: Count | None = None
     protocol: Name | None = None
+    endpoints: Endpoints = ()
+    """Client APIs that the process speaks itself, besides OpenAI's chat completions."""
+    continuation: Name = ""
+    """How the process continues an answer that another one began; empty if it cannot."""
     process_key: Name | None = None
     pid: Count | None = None
     token: Name | None = None
@@ -511,6 +536,32 @@ class KeysInForce(msgspec.Struct, frozen=True, omit_defaults=True):
     from_store: bool
     """False if the sender cannot read the store either."""
     keys: Annotated[dict[Name, Name], msgspec.Meta(max_length=ENTRIES_MOST)] = {}
+
+
+class KeyCounts(msgspec.Struct, frozen=True, array_like=True):
+    """Of one key: what a process has counted since it started, and what counts in the last minute on all of them."""
+
+    requests: Count
+    tokens: Count
+    spent: Count
+    """Tokens that count towards budgets."""
+    open: Count
+    """Requests that are open at this process now."""
+    recent_requests: Count
+    """In the last minute, at this process; for a receiver that hears it for the first time."""
+    recent_tokens: Count
+    window_requests: Count
+    """In the last minute, at all processes, as far as the sender knows."""
+    window_tokens: Count
+
+
+class KeyUse(msgspec.Struct, frozen=True):
+    """Corral's own. The limited keys that one frontend process served since its last message."""
+
+    frontend: Name
+    run: Name
+    """Identifies the run of the process."""
+    keys: Annotated[dict[Name, KeyCounts], msgspec.Meta(max_length=KEYS_MOST)] = {}
 
 
 class TrafficReport(msgspec.Struct, frozen=True, omit_defaults=True):

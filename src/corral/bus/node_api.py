@@ -147,6 +147,59 @@ class HeartbeatReply(msgspec.Struct, frozen=True, omit_defaults=True):
     corral: GrantedLeases | None = None
 
 
+DOWNLOADS_MOST = 64
+Digest = Annotated[str, msgspec.Meta(pattern=r"^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$")]
+
+
+BlobBytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+BlobRate = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+
+
+class BlobClaim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A blob that a worker is about to fetch, or fetches for its site. See `core.backends.site_downloads`."""
+
+    digest: Digest
+    bytes_done: BlobBytes = 0
+    rate_bytes_per_s: BlobRate = 0.0
+    leader: ShortText = ""
+    received_bytes_per_s: BlobRate | None = None
+    bytes_left: BlobBytes | None = None
+    tried: bool = False
+    unreachable: ShortText = ""
+    followed: bool = False
+    is_done: bool = False
+    has_failed: bool = False
+    releases: bool = False
+
+
+class DownloadsRequest(msgspec.Struct, frozen=True):
+    blobs: Annotated[list[BlobClaim], msgspec.Meta(max_length=DOWNLOADS_MOST)]
+
+
+class BlobAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Without `leads`, `tries`, `waits` and `node`, the worker fetches the blob for itself only."""
+
+    digest: Digest
+    leads: bool = False
+    tries: bool = False
+    """Fetches it from its source for a moment, and asks again."""
+    waits: bool = False
+    """Asks again."""
+    leader_failed: bool = False
+    """The node that fetched it for the site has just failed, after all its retries."""
+    node: ShortText = ""
+    url: Text = ""
+    """Of the file server of `node`."""
+    token: Name = ""
+
+    def __repr__(self) -> str:
+        return f"BlobAnswer({self.digest}, leads={self.leads}, node={self.node})"
+
+
+class DownloadsReply(msgspec.Struct, frozen=True):
+    blobs: Annotated[list[BlobAnswer], msgspec.Meta(max_length=DOWNLOADS_MOST)]
+
+
 class SendingProcess(msgspec.Struct, frozen=True):
     instance: Annotated[str, msgspec.Meta(max_length=64)]
 
@@ -184,6 +237,18 @@ def decode_heartbeat_sender(data: bytes) -> HeartbeatSender:
 
 def decode_heartbeat_reply(data: bytes) -> HeartbeatReply:
     return read_message(data, _heartbeat_reply)
+
+
+_downloads = msgspec.json.Decoder(DownloadsRequest).decode
+_downloads_reply = msgspec.json.Decoder(DownloadsReply).decode
+
+
+def decode_downloads(data: bytes) -> DownloadsRequest:
+    return read_message(data, _downloads)
+
+
+def decode_downloads_reply(data: bytes) -> DownloadsReply:
+    return read_message(data, _downloads_reply)
 
 
 _facts = msgspec.json.Decoder(NodeFacts).decode

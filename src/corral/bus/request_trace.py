@@ -25,6 +25,12 @@ class TracedFailure(msgspec.Struct, frozen=True):
     error: Text
 
 
+class TracedSkip(msgspec.Struct, frozen=True):
+    model: Name
+    reason: Name
+    """`busy`, `away` or `failed`."""
+
+
 class TracedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     id: Name
     model: Name
@@ -48,6 +54,12 @@ class TracedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The other candidate, of two."""
     candidates: Annotated[tuple[TracedReplica, ...], msgspec.Meta(max_length=PROCESSES_MOST)] = ()
     failed: Annotated[tuple[TracedFailure, ...], msgspec.Meta(max_length=PEERS_MOST)] = ()
-    """Replicas that failed before one answered."""
+    """Replicas that failed, before or during their answer."""
+    continuations: Count = 0
+    """How often another replica continued the answer of one that failed."""
+    route: Name = ""
+    """The public route that led to the model; empty where the client named the model itself."""
+    skipped: Annotated[tuple[TracedSkip, ...], msgspec.Meta(max_length=PEERS_MOST)] = ()
+    """Models that the route prefers, and why the request did not go there."""
     ending: Text = ""
     """The error response, if the request was not answered."""

@@ -38,6 +38,8 @@ FILES_TEMP = "files.temp"
 FILES_LISTDIR = "files.listdir"
 STOP = "stop"
 BACKEND_ROLLBACK = "corral.backend.rollback"
+BACKEND_SMOKE_TEST = "corral.backend.smoke_test"
+"""Corral's own: the worker starts the installed version once."""
 CANCEL = "corral.cancel"
 LOGS = "corral.logs"
 MODEL_FETCH = "corral.model.fetch"
@@ -89,6 +91,9 @@ TRAFFIC = "corral.traffic"
 
 KEYS_IN_FORCE = "corral.keys.in_force"
 """Corral's own, frontend to frontends: a request by one that cannot read the store, answered by those that can."""
+
+KEY_USE = "corral.keys.use"
+"""Corral's own, frontend to frontends: what the limited keys have used at one process."""
 
 EXPLAIN_REQUEST = "corral.request.explain"
 """Corral's own, frontend to frontends: answered only by the frontend that served the request."""

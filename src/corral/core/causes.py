@@ -1,7 +1,7 @@
-"""Summarises a failure in one line, for listings and error responses."""
+"""Summarises failures in one line, for listings and error responses."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 LAST_OUTPUT = "Its last output:"
 """The heading in an error text that precedes a process's last lines of output."""
@@ -20,6 +20,18 @@ def brief_cause(text: str) -> str:
         return " ".join(text.split())
     line = _DIRECTORIES.sub("", _most_significant(lines))
     return f"{' '.join(head.split()).rstrip('.')}: {line[:LINE_MOST_CHARS]}"
+
+
+def join_reasons(reasons: Iterable[str]) -> str:
+    """Each reason once, those that say something. None ends with a full stop where another one follows."""
+    told = {without_stop(reason): reason for reason in reasons if reason}
+    *first, last = told.items() or [("", "")]
+    return "; ".join([*(bare for bare, _ in first), last[1]])
+
+
+def without_stop(reason: str) -> str:
+    """For a reason that a sentence goes on after."""
+    return reason if reason.endswith("..") else reason.removesuffix(".")
 
 
 def _most_significant(lines: Sequence[str]) -> str:

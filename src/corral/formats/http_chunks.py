@@ -21,3 +21,15 @@ def are_whole_chunks(data: bytes) -> bool:
         if not size or data[at - 2 : at] != b"\r\n":
             return False
     return end > 0
+
+
+def chunk_content(data: bytes) -> bytes:
+    """The content of whole chunks, without their framing."""
+    parts: list[bytes] = []
+    at, end = 0, len(data)
+    while at < end:
+        line_end = data.index(b"\r\n", at)
+        size = int(data[at:line_end], 16)
+        parts.append(data[line_end + 2 : line_end + 2 + size])
+        at = line_end + size + 4
+    return parts[0] if len(parts) == 1 else b"".join(parts)

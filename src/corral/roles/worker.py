@@ -17,6 +17,7 @@ from corral.settings.values import is_loopback_host, redact_url
 from corral.system.http_server import default_limits, serve_http
 from corral.system.listen import Listener, PortTaken, address_towards, bind_socket, host_name
 from corral.system.loops import keep_running
+from corral.worker.backends.site_coordinator import SiteCoordinator
 from corral.worker.commands import serve_commands
 from corral.worker.commands.context import CommandContext
 from corral.worker.files.temporary_files import sweep_temporaries
@@ -31,6 +32,7 @@ from corral.worker.processes.isolation import Isolation
 from corral.worker.processes.orphans import describe_orphans
 from corral.worker.replicas.launch import StartSettings
 from corral.worker.replicas.replicas import LocalReplicas
+from corral.worker.replicas.smoke_test import SmokeTests
 from corral.worker.runtime import WorkerRuntime, open_worker_runtime
 from corral.worker.web.app import build_worker_app
 from corral.worker.web.auth import Keys
@@ -124,7 +126,10 @@ async def run_worker(settings: WorkerSettings, ports: WorkerPorts) -> None:
                 advertise=advertise,
                 engine_machine=engine_machine,
             )
-            await worker.run(listener)
+            site = SiteCoordinator(membership.claim_downloads, clock=ports.clock, ids=ports.ids)
+            runtime.artifacts.share_downloads(site)
+            async with site.renewing():
+                await worker.run(listener)
 
 
 def log_isolation(isolation: Isolation) -> None:
@@ -173,6 +178,9 @@ class Worker:
             areas=runtime.files,
             logs=runtime.supervisor.logs,
             find_blob=runtime.artifacts.find_blob,
+            find_partial=runtime.artifacts.find_partial,
+            watch_blob=runtime.artifacts.watch_blob,
+            clock=self._clock,
         )
         keep = self._settings.keep_backends
         try:
@@ -285,6 +293,7 @@ class Worker:
             who=who,
             epoch=None if localai else who.epoch,
             backends=runtime.backends,
+            smoke_tests=SmokeTests(runtime.backends, runtime.supervisor, starting, self._disk),
             replicas=LocalReplicas(runtime.backends, runtime.supervisor, starting, self._disk, runtime.meter),
             supervisor=runtime.supervisor,
             reporter=runtime.reporter,

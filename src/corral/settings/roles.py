@@ -174,6 +174,13 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """Directory of weights and model configurations on this machine. Default: models in the data directory."""
     model_load_wait_s: Annotated[Duration, LocalAiName("LOCALAI_MODEL_LOAD_WAIT")] = 60.0
     """How long a request waits for its model to load before it is rejected with 503."""
+    load_notice_interval_s: Duration | None = None
+    """Send streaming clients a comment (server-sent events) at this interval while their model is loaded, so that
+    neither they nor proxies time out. Such an answer has begun: if the load fails, it ends with an error event instead
+    of status 503. Default: no comments."""
+    stop_wait_s: Annotated[Duration, Field(le=3600)] = 30.0
+    """How long open requests may go on after the frontend was told to stop (SIGTERM). New ones are refused with 503
+    meanwhile. Requests that have not ended by then break off."""
     request_limit_bytes: Annotated[int, Field(ge=1024), BeforeValidator(read_size)] = 32 << 20
     """Maximum body size of a request to the OpenAI API (prompts, images, audio), for example `64MiB`."""
     requests_per_replica: Annotated[int, Field(ge=1)] = 512
@@ -187,6 +194,9 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     probe_after_s: Duration = 10.0
     """How long a replica may send nothing for a request before it is health-probed. If the probe fails, unstarted
     requests are rerouted to other replicas."""
+    cors_origin: Annotated[str, Field(pattern=r"^(\*|https?://[A-Za-z0-9.:\[\]-]{1,255})?$")] = ""
+    """Origin of web pages that may call the client APIs from a browser: `https://app.example`, or `*` for every page.
+    A page needs a key of its own; browser sessions of Corral's own UI are not accepted from others. Default: none."""
     expose_node_header: Annotated[bool, LocalAiName("LOCALAI_EXPOSE_NODE_HEADER")] = False
     """Name the node that answered in the headers X-Corral-Node and X-LocalAI-Node."""
     metrics_public: bool = False
@@ -242,6 +252,26 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """Maximum wait between two attempts."""
     backend_max_attempts: Annotated[int, Field(ge=1, le=1000)] = 10
     """Number of failures on a node after which retries are exhausted."""
+    rollout_strategy: Annotated[str, Field(pattern="^(auto|all|waves|canary)$")] = "auto"
+    """How versions change where neither the command nor the policy says it: `all` nodes at once, in `waves`, or
+    `canary`, which stops after the first wave until someone promotes it. `auto`: waves for more than 3 nodes."""
+    rollout_soak_s: Duration = 60.0
+    """How long a wave is watched before the next one begins."""
+    rollout_wave_timeout_s: Duration = 1800.0
+    """A wave goes on without nodes that are not done after so long, also because of a slow download, if others have the
+    version. If none has, another node stands in for them."""
+    rollout_max_error_increase: Annotated[float, Field(ge=0, le=1)] = 0.02
+    """By how much the share of failed requests may grow with a new version: 0.02 is two of a hundred."""
+    rollout_max_first_token_ratio: Annotated[float, Field(ge=1, le=1000)] = 1.5
+    """How many times as long as before a new version may take to the first token."""
+    rollout_min_throughput_ratio: Annotated[float, Field(ge=0, le=1)] = 0.67
+    """The share of the previous tokens per second that a new version must reach."""
+    rollout_max_memory_ratio: Annotated[float, Field(ge=1, le=1000)] = 1.3
+    """How many times as much memory as before a new version may use."""
+    rollout_min_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    """With fewer requests to either version, a gate that compares them is not judged."""
+    rollout_unjudged: Annotated[str, Field(pattern="^(pass|fail)$")] = "pass"
+    """Whether a gate that cannot be judged, for example for want of requests, counts as passed or as failed."""
     max_concurrent_node_operations: Annotated[int, Field(ge=1, le=4096)] = 256
     """Maximum number of nodes that this frontend runs operations on at the same time."""
     upgrade_check_interval_s: Duration = 6 * 3600.0

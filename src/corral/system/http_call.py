@@ -2,15 +2,16 @@
 follows no redirect and uses no proxy, so it needs a fraction of the memory of a general client."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import httptools
+
+from corral.core.replicas.attached import ServerTrust
+from corral.system.server_trust import UntrustedServer, check_peer, tls_context
 
 LARGEST_ANSWER_BYTES = 16 << 20
 HEAD_BYTES = 64 << 10
@@ -185,11 +186,13 @@ async def http_call(
     headers: Mapping[str, str],
     within_s: float,
     most_bytes: int = LARGEST_ANSWER_BYTES,
+    trust: ServerTrust | None = None,
 ) -> HttpAnswer:
-    """Sends a request and reads the whole response. Raises NoConnection or NoAnswer; any status is an answer."""
+    """Sends a request and reads the whole response. Raises NoConnection or NoAnswer; any status is an answer. `trust`:
+    how the certificate of an HTTPS server is checked, if not by the system's certificate authorities."""
     request = request_head(method, url, {"Content-Length": str(len(body)), **headers})
     until_s = asyncio.get_running_loop().time() + within_s
-    stream = await _connect(method, url, within_s)
+    stream = await _connect(method, url, within_s, trust)
     try:
         async with asyncio.timeout_at(until_s):
             await stream.start(request, body)
@@ -212,17 +215,19 @@ def request_head(method: str, url: str, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-async def _connect(method: str, url: str, within_s: float) -> HttpStream:
+async def _connect(method: str, url: str, within_s: float, trust: ServerTrust | None = None) -> HttpStream:
     parts = urlsplit(url)
-    tls = _tls() if parts.scheme == "https" else None
+    trust = trust or ServerTrust()
+    tls = tls_context(trust) if parts.scheme == "https" else None
     try:
         async with asyncio.timeout(within_s):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port or (443 if tls else 80), ssl=tls)
+        if tls is not None:
+            try:
+                check_peer(writer.transport, trust)
+            except UntrustedServer:
+                writer.transport.abort()
+                raise
     except OSError as error:  # a timeout is one too
         raise NoConnection(str(error) or f"no connection within {within_s:g} s") from error
     return HttpStream(reader, writer, method, stall_s=within_s)
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()

@@ -6,7 +6,7 @@ next request is not its own. The app's side returns a connection when the next r
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -102,6 +102,7 @@ async def serve_http(
     app: ASGIApp,
     listener: socket.socket,
     *,
+    drain: Callable[[], Awaitable[None]] | None = None,
     on_stop: Callable[[], None] = lambda: None,
     websockets: bool = False,
     pings: Pings = Pings(),  # noqa: B008  it is frozen
@@ -109,8 +110,8 @@ async def serve_http(
     limits: HttpLimits | None = None,
     is_proxy: Callable[[str], bool] = lambda _address: False,
 ) -> None:
-    """`on_stop` is called first when this is cancelled, so that endless responses can end. `is_proxy`: whether many
-    clients share an address."""
+    """When this is cancelled, it first awaits `drain`, while it still accepts connections. Then it calls `on_stop`, so
+    that endless responses can end. `is_proxy`: whether many clients share an address."""
     limits = limits or default_limits()
     clients = ClientSlots(limits, is_proxy=is_proxy)
     config = uvicorn.Config(
@@ -133,6 +134,10 @@ async def serve_http(
     ticking = asyncio.ensure_future(clients.keep_ticking())
     try:
         await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        if drain is not None:
+            await drain()
+        raise
     finally:
         on_stop()
         server.should_exit = True

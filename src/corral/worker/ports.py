@@ -1,7 +1,7 @@
 """The external dependencies of a worker. The worker role passes the real ones; tests can pass simulated ones."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,7 @@ from corral.artifacts.install.weights import KeptFile, PlacedFile
 from corral.artifacts.progress import OnProgress
 from corral.artifacts.requests import ModelFile
 from corral.artifacts.settings import ArtifactSettings, GallerySettings, Peer
+from corral.artifacts.sources.site import Site
 from corral.bus.client import Bus, BusOptions
 from corral.system import Clock, Disk, Ids
 from corral.system.http_call import HttpCall
@@ -71,6 +72,12 @@ class Fetch(Protocol):
     ) -> list[PlacedFile]: ...
 
     def find_blob(self, digest: str) -> Path | None: ...
+
+    def find_partial(self, digest: str) -> Path | None: ...
+
+    def watch_blob(self, digest: str, changed: Callable[[], None]) -> AbstractContextManager[None]: ...
+
+    def share_downloads(self, site: Site) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

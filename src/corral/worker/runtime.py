@@ -41,6 +41,7 @@ from corral.worker.processes.localai_grpc import probe_of
 from corral.worker.processes.ports import Ports, read_port_pool
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.replicas.launch import ModelPaths
+from corral.worker.replicas.smoke_test import end_smoke_tests
 from corral.worker.replicas.weights import ModelFiles
 from corral.worker.web.files import FileAreas
 
@@ -110,6 +111,7 @@ async def _open(
     adopted = await supervisor.adopt()
     if adopted:
         log.info("worker.processes_adopted", processes=[view.key for view in adopted])
+        await end_smoke_tests(supervisor, adopted)
     tasks.create_task(
         keep_running("cleanup", lambda: run_cleanup(artifacts, backends, supervisor, cleanup_due)), name="cleanup"
     )

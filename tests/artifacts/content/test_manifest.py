@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.artifacts.content.manifest import LOCALAI_RUN, Manifest, StartRequest, check_manifest, plan_start
+from corral.artifacts.content.manifest import LOCALAI_RUN, Manifest, StartRequest, Trial, check_manifest, plan_start
 from corral.artifacts.errors import BadManifest
 
 MANIFEST = Manifest(
@@ -64,6 +64,13 @@ def test_localais_run_sh_gets_an_address() -> None:
         Manifest(protocol="openai", start=("x",), environment={"PYTHONPATH": "x"}),
         Manifest(protocol="openai", start=("x",), token_env="lower case"),
         Manifest(protocol="openai", start=("x",), launcher="../../evil"),
+        Manifest(protocol="openai", start=("x",), trial=Trial()),
+        Manifest(protocol="openai", start=("x",), trial=Trial(command=("x",), model="{dir}/m")),
+        Manifest(protocol="openai", start=("x",), trial=Trial(command=("{model}",))),
+        Manifest(protocol="openai", start=("x",), trial=Trial(model="/etc/passwd")),
+        Manifest(protocol="openai", start=("x",), trial=Trial(model="{dir}/../other/m")),
+        Manifest(protocol="openai", start=("x",), trial=Trial(command=("x",), within_s=601)),
+        Manifest(protocol="localai-grpc", start=("x",), trial=Trial(command=("x",))),
     ],
 )
 def test_a_manifest_that_cannot_be_followed_is_refused(bad: Manifest) -> None:

@@ -126,7 +126,7 @@ def test_blobs_that_are_unpacked_already_are_removed_for_space(registry: FakeReg
     first = Image([files_layer({"run.sh": RUN, "a": os.urandom(1_600_000)})])
     second = Image([files_layer({"run.sh": RUN, "b": os.urandom(1_400_000)})])
     install(cramped, registry.push(first))
-    assert len(list(cramped.blobs.digests())) == 1
+    assert cramped.blobs.find(first.layer_digests()[0]) is not None
     install(cramped, registry.push(second), name="other")
     assert cramped.blobs.find(first.layer_digests()[0]) is None
 

@@ -197,6 +197,7 @@ def test_the_shipped_galleries_are_valid_and_complete() -> None:
                 assert manifest is None  # its `run.sh` says how to start it
                 continue
             assert manifest is not None
+            assert manifest.trial is not None, "no version of ours is accepted untried"
             plan_start(manifest, Path("/v"), StartRequest(host="h", port=1, model="m", context=1, slots=1))
         for target in entry.capabilities.values():
             assert target in backends

@@ -1,6 +1,7 @@
 """Registries that stall, lie, break off and redirect (F-37 to F-39, S-19 to S-21, S-28, S-29)."""
 
 import base64
+import gzip
 import json
 import os
 import socket
@@ -25,7 +26,11 @@ from corral.artifacts.errors import (
     UnsafeArchive,
 )
 from corral.artifacts.install.installer import Installer
-from corral.artifacts.settings import NetworkPolicy, RegistryLogin
+from corral.artifacts.install.weights import install_files
+from corral.artifacts.progress import ProgressMeter
+from corral.artifacts.requests import ModelFile
+from corral.artifacts.settings import NetworkPolicy, Peer, RegistryLogin
+from corral.system import SystemClock, SystemIds
 from harness.artifacts import (
     Exchange,
     FakeRegistry,
@@ -34,13 +39,16 @@ from harness.artifacts import (
     files_layer,
     install,
     leftovers,
+    member,
     once,
     sha256,
+    tar_of,
     times,
     tree_of,
     wait_until,
 )
 from harness.machine_speed import promised
+from harness.site import OneSite, leader_with, shared
 
 NOISE = os.urandom(1_200_000)
 
@@ -400,6 +408,138 @@ def test_a_registry_mirror_is_asked_first_and_the_registry_stands_in(
         assert tree_of(install(installer, uri).path)["noise"] == NOISE
         assert mirror.requests
         assert len(registry.blob_requests(image.layer_digests()[0])) == 1
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
+
+
+@pytest.mark.parametrize("with_site", [False, True])
+def test_a_mirror_with_wrong_bytes_is_passed_over(
+    registry: FakeRegistry, make_installer: Callable[..., Installer], with_site: bool
+) -> None:
+    image = big()
+    uri = registry.push(image)
+    with FakeRegistry() as mirror:
+        mirror.push(image)
+        layer = image.layer_digests()[0]
+        mirror.blobs[layer] = flipped(image.blobs[layer])
+        installer = make_installer(registry_mirrors={registry.host: (mirror.host,)})
+        site = OneSite()
+        assert tree_of(install(shared(installer, site) if with_site else installer, uri).path)["noise"] == NOISE
+        if with_site:
+            assert "failed" not in site.reports
+            assert site.reports.count("released") == 1, "nothing is offered that is not verified"
+            assert site.reports[-1] == "done"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda layer: flipped(layer),
+        lambda layer: gzip.compress(bytes(300_000_000), mtime=0)[: len(layer)].ljust(len(layer), b"x"),
+        lambda layer: gzip.compress(tar_of(member("x", b"")), mtime=0).ljust(len(layer), b"x"),
+    ],
+    ids=["wrong bytes", "a bomb", "another archive"],
+)
+def test_a_node_that_sends_wrong_bytes_cannot_fail_an_install(
+    registry: FakeRegistry, installer: Installer, forged: Callable[[bytes], bytes]
+) -> None:
+    image = big()
+    uri = registry.push(image)
+    layer = image.layer_digests()[0]
+    with FakeRegistry() as node:
+        site = OneSite(leader_with(node, image, forged(image.blobs[layer])))
+        assert tree_of(install(shared(installer, site), uri).path)["noise"] == NOISE
+        assert site.avoided == {"leader": "wrong bytes"}
+        assert registry.blob_requests(layer) == [""], "once, whole"
+
+
+def test_a_node_that_sends_without_end_cannot_fill_the_disk(
+    registry: FakeRegistry, make_installer: Callable[..., Installer]
+) -> None:
+    """No size of these bytes is known."""
+    weights = os.urandom(300_000)
+    registry.pages["/w.gguf"] = (weights, {})
+
+    def no_head(exchange: Exchange) -> None:
+        if exchange.command == "HEAD":
+            raise Reply(405)
+
+    registry.hooks.append(no_head)
+    installer = make_installer()
+    free = installer.reservations.free_bytes()
+    installer.blobs._keep_free_bytes = free - (20 << 20)  # room for 20 MiB
+    with FakeRegistry() as node:
+
+        def flood(exchange: Exchange) -> None:
+            exchange.send_response(206)
+            exchange.send_header("Content-Range", "bytes 0-99999999999/*")
+            exchange.end_headers()
+            while True:
+                exchange.wfile.write(bytes(1 << 20))
+
+        node.hooks.append(flood)
+        site = OneSite(Peer(base_url=node.url))
+        file = ModelFile(
+            filename="w.gguf", uri=f"{registry.url}/w.gguf", sha256=sha256(weights).removeprefix("sha256:")
+        )
+        target = installer.settings.models_dir
+        meter = ProgressMeter(None, SystemClock())
+        (placed,) = install_files(shared(installer, site), [file], target, SystemIds(), CancelToken(), meter)
+        assert placed.path.read_bytes() == weights
+        assert site.avoided == {"leader": "wrong bytes"}
+
+
+def weights(installer: Installer, uri: str, sha: str = "") -> bytes:
+    files = [ModelFile(filename="w.gguf", uri=uri, sha256=sha)]
+    meter = ProgressMeter(None, SystemClock())
+    (placed,) = install_files(installer, files, installer.settings.models_dir, SystemIds(), CancelToken(), meter)
+    return placed.path.read_bytes()
+
+
+def busy(exchange: Exchange) -> None:
+    raise Reply(503)
+
+
+@pytest.mark.parametrize("is_pinned", [True, False])
+def test_weights_that_are_here_need_no_origin(registry: FakeRegistry, installer: Installer, is_pinned: bool) -> None:
+    registry.pages["/w.gguf"] = (NOISE, {"ETag": '"one"'})
+    uri, sha = f"{registry.url}/w.gguf", sha256(NOISE).removeprefix("sha256:") if is_pinned else ""
+    assert weights(installer, uri, sha) == NOISE
+    (installer.settings.models_dir / "w.gguf").unlink()
+    registry.hooks.append(busy)
+    assert weights(installer, uri, sha) == NOISE
+    with pytest.raises(SourceUnavailable):
+        weights(installer, f"{registry.url}/other.gguf", "" if is_pinned else "ab" * 32)
+
+
+def test_weights_without_a_digest_are_fetched_again_only_when_they_change(
+    registry: FakeRegistry, installer: Installer
+) -> None:
+    uri = f"{registry.url}/w.gguf"
+    registry.pages["/w.gguf"] = (NOISE, {"ETag": '"one"'})
+    for _ in range(2):
+        assert weights(installer, uri) == NOISE
+    assert registry.blob_requests("/w.gguf") == [""]
+    registry.pages["/w.gguf"] = (NOISE[::-1], {"ETag": '"two"'})
+    assert weights(installer, uri) == NOISE[::-1]
+
+
+def test_pinned_weights_come_from_the_site_while_their_origin_is_away(
+    registry: FakeRegistry, installer: Installer
+) -> None:
+    sha = sha256(NOISE)
+    registry.hooks.append(busy)
+    with FakeRegistry() as node:
+        image = Image([])
+        image.blobs = {sha: NOISE}
+        image.manifest = b'{"layers": []}'
+        site = OneSite(leader_with(node, image))
+        assert weights(shared(installer, site), f"{registry.url}/w.gguf", sha.removeprefix("sha256:")) == NOISE
+        lost = shared(installer, OneSite())
+        with pytest.raises(SourceUnavailable, match="503"):
+            weights(lost, f"{registry.url}/x.gguf", "ab" * 32)
 
 
 def test_gallery_mirrors_are_tried_in_order(registry: FakeRegistry, installer: Installer) -> None:

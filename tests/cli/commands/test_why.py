@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from corral.cli.client.api import Api
 from corral.cli.commands import why
-from corral.cli.commands.why import explain_model, explain_node
+from corral.cli.commands.why import explain_model, explain_node, explain_request
 
 
 @dataclass(frozen=True)
@@ -108,3 +108,13 @@ def test_help_lists_the_kinds_and_not_the_guess() -> None:
     text = CliRunner().invoke(why.why_group, ["--help"]).output
     assert all(f"\n  {kind} " in text for kind in ("model", "node", "request"))
     assert "guess" not in text
+
+
+def test_a_request_that_was_continued_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    request = {
+        "id": "a-1", "model": "m", "path": "/v1/chat/completions", "began_at": "2026-01-02T03:04:05Z", "status": 200,
+        "state": "answered", "key": "", "took_s": 2.0, "continuations": 2,
+        "failed": [{"replica": "r", "node": "n1", "error": "it closed the connection"}],
+    }  # fmt: skip
+    explain_request(answering(request), "a-1")
+    assert "its answer broke off and was continued at another replica, 2 times" in capsys.readouterr().out

@@ -90,3 +90,25 @@ EVERYWHERE = {"min_replicas": 0, "max_replicas": 0, "spread_all": True}
 )
 def test_fewer_replicas_than_desired_always_have_a_note(found: dict[str, Any], told: list[str]) -> None:
     assert notes(found) == told
+
+
+@pytest.mark.parametrize(
+    ("load", "told"),
+    [
+        pytest.param({"state": "failed", "error": "exit code 1."}, [], id="said-already"),
+        pytest.param({"state": "pending", "reason": "exit code 1"}, [], id="said-already-of-a-load-that-waits"),
+        pytest.param(
+            {"state": "pending", "error": "exit code 1.", "next_attempt_at": AT},
+            ["next attempt at 03:04:05 UTC"],
+            id="the-time-of-the-next-attempt-is-new",
+        ),
+        pytest.param({"state": "failed", "error": "no disk."}, ["no disk."], id="another-reason"),
+        pytest.param(
+            {"state": "failed", "error": "no disk.", "next_attempt_at": AT},
+            ["no disk (next attempt at 03:04:05 UTC)"],
+            id="another-reason-with-a-time",
+        ),
+    ],
+)
+def test_a_reason_beside_the_notes_is_not_repeated(load: dict[str, Any], told: list[str]) -> None:
+    assert notes(running(load), told="revision 2 failed: exit code 1; revision 1 keeps serving") == told

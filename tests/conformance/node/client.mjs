@@ -7,6 +7,7 @@ const [url, key, model, ...features] = process.argv.slice(2);
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: key, timeout: 120_000, maxRetries: 0 });
 const HORSE = [{ role: "user", content: "Name one colour of a horse." }];
 const TOOLS = [{ type: "function", function: { name: "weather", parameters: { type: "object", properties: {} } } }];
+const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 async function fails(kind, request) {
   try {
@@ -126,6 +127,78 @@ const checks = {
         tools: TOOLS,
       });
       assert.ok(followed.choices[0].message.content.includes("sunny"));
+    },
+  },
+  responses: {
+    async a_response_is_given() {
+      const answer = await client.responses.create({ model, input: HORSE[0].content, max_output_tokens: 16 });
+      assert.equal(answer.object, "response");
+      assert.ok(answer.output_text);
+      assert.ok(answer.usage.output_tokens > 0);
+    },
+    async a_response_is_streamed() {
+      const stream = client.responses.stream({ model, input: HORSE[0].content, max_output_tokens: 16 });
+      const kinds = [];
+      for await (const event of stream) kinds.push(event.type);
+      assert.equal(kinds[0], "response.created");
+      assert.ok(["response.completed", "response.incomplete"].includes(kinds.at(-1)), `${kinds}`);
+      assert.ok(kinds.includes("response.output_text.delta"), `${kinds}`);
+      assert.ok((await stream.finalResponse()).output_text);
+    },
+  },
+  response_tools: {
+    async a_response_calls_tools() {
+      const tools = [{ type: "function", name: "weather", parameters: { type: "object", properties: {} } }];
+      const answer = await client.responses.create({ model, input: "tool", tools });
+      const [called] = answer.output;
+      assert.deepEqual([called.type, called.name, called.arguments], ["function_call", "weather", '{"city": "Paris"}']);
+      const result = { type: "function_call_output", call_id: called.call_id, output: "sunny" };
+      const input = [{ role: "user", content: "tool" }, called, result];
+      assert.ok((await client.responses.create({ model, input, tools })).output_text.includes("sunny"));
+    },
+  },
+  vision: {
+    async images_are_sent() {
+      const url = `data:image/png;base64,${PNG}`;
+      const content = [
+        { type: "text", text: "Look." },
+        { type: "image_url", image_url: { url } },
+      ];
+      const answer = await client.chat.completions.create({ model, messages: [{ role: "user", content }] });
+      assert.ok(answer.choices[0].message.content.includes(url));
+      const parts = [
+        { type: "input_text", text: "Look." },
+        { type: "input_image", image_url: url, detail: "auto" },
+      ];
+      const response = await client.responses.create({ model, input: [{ role: "user", content: parts }] });
+      assert.ok(response.output_text.includes(url));
+    },
+  },
+  structured: {
+    async a_schema_is_kept() {
+      const schema = {
+        type: "object",
+        properties: { colour: { enum: ["bay", "grey"] } },
+        required: ["colour"],
+        additionalProperties: false,
+      };
+      const json_schema = { name: "horse", strict: true, schema };
+      const answer = await client.chat.completions.parse({
+        model,
+        messages: HORSE,
+        response_format: { type: "json_schema", json_schema },
+        max_tokens: 64,
+        temperature: 0,
+      });
+      assert.ok(["bay", "grey"].includes(JSON.parse(answer.choices[0].message.content).colour));
+      const response = await client.responses.create({
+        model,
+        input: HORSE[0].content,
+        text: { format: { type: "json_schema", ...json_schema } },
+        max_output_tokens: 64,
+        temperature: 0,
+      });
+      assert.ok(["bay", "grey"].includes(JSON.parse(response.output_text).colour));
     },
   },
   embeddings: {

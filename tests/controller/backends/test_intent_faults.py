@@ -1,7 +1,7 @@
 """Orders that lose their holder, their answer or their store in the middle, with workers simulated on a real bus."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -51,7 +51,14 @@ class ScriptedRollout:
         self.calls = 0
 
     async def roll_out(
-        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+        self,
+        node_id: NodeId,
+        changes: Sequence[ReplicaChange],
+        *,
+        backend: str,
+        digest: str,
+        operation_id: str,
+        models: Collection[str] = (),
     ) -> None:
         self.calls += 1
         end = self._ends.pop(0) if len(self._ends) > 1 else self._ends[0]
@@ -61,7 +68,10 @@ class ScriptedRollout:
     async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
         raise AssertionError("only LocalAI's workers stop processes unasked")
 
-    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+    async def find_models(self, families: Collection[str]) -> frozenset[str]:
+        return frozenset()
+
+    async def find_stopped(self, node_id: NodeId, backend: str, models: Collection[str] = ()) -> str | None:
         return None
 
     async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
@@ -425,7 +435,14 @@ class Hanging:
         self.restored: list[tuple[str, bool]] = []
 
     async def roll_out(
-        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+        self,
+        node_id: NodeId,
+        changes: Sequence[ReplicaChange],
+        *,
+        backend: str,
+        digest: str,
+        operation_id: str,
+        models: Collection[str] = (),
     ) -> None:
         self.begun.set()
         try:
@@ -436,7 +453,10 @@ class Hanging:
     async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
         raise AssertionError("only LocalAI's workers stop processes unasked")
 
-    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+    async def find_models(self, families: Collection[str]) -> frozenset[str]:
+        return frozenset()
+
+    async def find_stopped(self, node_id: NodeId, backend: str, models: Collection[str] = ()) -> str | None:
         return self._stopped
 
     async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
@@ -470,7 +490,14 @@ class Failing(Hanging):
     """A version that does not start, and one before it that takes for ever to serve again."""
 
     async def roll_out(
-        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+        self,
+        node_id: NodeId,
+        changes: Sequence[ReplicaChange],
+        *,
+        backend: str,
+        digest: str,
+        operation_id: str,
+        models: Collection[str] = (),
     ) -> None:
         raise VersionFailed("the engine is on fire")
 

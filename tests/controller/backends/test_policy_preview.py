@@ -9,10 +9,12 @@ from corral.controller.backends.resolve import Resolver
 from corral.core.backends.build import BuildRef
 from corral.core.backends.desired import UnresolvedPolicy
 from corral.core.backends.intents import BackendSpec
+from corral.core.backends.rollouts import HeldBack
 from corral.core.backends.variants import Unfit
 from corral.core.backends.version_pins import VersionPin
 from corral.core.nodes.node import Node
 from corral.store.backends.intents import IntentStore
+from corral.store.backends.rollouts import RolloutStore
 from corral.store.backends.version_pins import VersionPinStore
 from harness.clocks import HeldClock
 
@@ -28,9 +30,19 @@ class NoPins:
         return []
 
 
+class NoRollouts:
+    async def read_held_back(self) -> list[HeldBack]:
+        return []
+
+
 def preview(registry: Registry, clock: HeldClock) -> PolicyPreview:
     resolver = Resolver(Galleries(), registry, NothingKept())
-    builds = FleetBuilds(resolver, cast("VersionPinStore", NoPins()), cast("IntentStore", None))
+    builds = FleetBuilds(
+        resolver,
+        cast("VersionPinStore", NoPins()),
+        cast("IntentStore", None),
+        cast("RolloutStore", NoRollouts()),
+    )
     return PolicyPreview(resolver, builds, clock)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -230,8 +231,42 @@ async def test_a_lookup_is_known_to_every_frontend_while_the_registry_is_unreach
     native = await elsewhere.recall("native", nodes)
     assert isinstance(native[NodeId("a")], ResolvedBackend)
     assert isinstance(native[NodeId("arm")], Unfit), "which platforms there are is known as well"
+    again = (await elsewhere.resolve("native", nodes))[NodeId("a")]
+    assert isinstance(again, ResolvedBackend)
+    assert again.unconfirmed, "an install uses it as well"
     with pytest.raises(SourceUnavailable):
-        await elsewhere.resolve("native", nodes)
+        await elsewhere.resolve("echo", [node("other", capability="nvidia")])
+
+
+class OnlyAmd64(Registry):
+    """Has the accelerated image for one platform only."""
+
+    async def pin(self, uri: str, sha256: Digest | None = None, *, signatures: object = None) -> Pin:
+        pin = await super().pin(uri, sha256, signatures=signatures)
+        return pin if "cuda12" in uri else replace(pin, platforms=("linux/amd64", "linux/arm64"))
+
+
+async def test_a_node_whose_platform_the_accelerated_build_lacks_gets_the_next_build(stores: Stores) -> None:
+    nodes = [node("pc", capability="nvidia"), node("jetson", capability="nvidia", platform="linux/arm64")]
+    registry = OnlyAmd64()
+    resolver = Resolver(Galleries(), registry, stores.resolved_builds)
+    found = await resolver.resolve("echo", nodes)
+    pc, jetson = found[NodeId("pc")], found[NodeId("jetson")]
+    assert isinstance(pc, ResolvedBackend)
+    assert isinstance(jetson, ResolvedBackend)
+    assert (pc.build.name, jetson.build.name) == ("cuda12-echo", "cpu-echo")
+    assert jetson.reason == "cpu-echo replaces cuda12-echo, which has no build for linux/arm64"
+    lacking = await resolver.read_lacking(["echo"], nodes)
+    assert lacking == {NodeId("jetson"): frozenset({"cuda12-echo"})}
+    named = (await resolver.resolve("cuda12-echo", nodes))[NodeId("jetson")]
+    assert isinstance(named, Unfit), "a build that was named is not replaced"
+
+    registry.away = "registry.test"
+    known = await Resolver(Galleries(), registry, stores.resolved_builds).recall("echo", nodes)
+    assert {node_id: one.build.name for node_id, one in known.items() if isinstance(one, ResolvedBackend)} == {
+        "pc": "cuda12-echo",
+        "jetson": "cpu-echo",
+    }
 
 
 async def test_a_build_whose_registry_is_unreachable_is_unknown_to_its_own_nodes_only() -> None:

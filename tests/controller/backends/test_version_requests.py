@@ -14,8 +14,10 @@ from corral.artifacts.galleries.entries import parse_backends
 from corral.artifacts.oci.pins import Pin, pinned_uri
 from corral.controller.backends.create_operation import Fleet
 from corral.controller.backends.fleet_builds import FleetBuilds
+from corral.controller.backends.plan_rollout import RolloutPlanner
 from corral.controller.backends.resolve import Resolver
 from corral.core.backends.build import ResolvedBackend
+from corral.core.backends.drift import plan_corrections
 from corral.core.backends.intents import AttemptConfirmed, BackendSpec, Intent, Verb
 from corral.core.backends.operations import Operation
 from corral.core.backends.requests import (
@@ -25,6 +27,7 @@ from corral.core.backends.requests import (
     RequestedRollback,
     RequestedUpgrade,
 )
+from corral.core.backends.rollouts import Rollout, RolloutOptions, RolloutRequest, Strategy
 from corral.core.backends.variants import Unresolved
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.node import Node
@@ -61,12 +64,13 @@ class Gallery(Galleries):
     def __init__(self, version: str) -> None:
         super().__init__()
         self.version = version
+        self.capabilities = {"default": "cpu-echo", "nvidia": "cuda-echo"}
 
     async def backends(self) -> Catalogue:
         def build(name: str, tag: str) -> dict[str, Any]:
             return {"name": name, "uri": f"registry.test/echo:{tag}", "version": self.version}
 
-        family = {"name": "echo", "capabilities": {"default": "cpu-echo", "nvidia": "cuda-echo"}}
+        family = {"name": "echo", "capabilities": self.capabilities}
         offered = [family, build("cpu-echo", f"{self.version}-cpu"), build("cuda-echo", f"{self.version}-cuda")]
         entries = parse_backends(json.dumps(offered).encode(), gallery="ours", url="u")
         return Catalogue(entries=tuple(entries), galleries=())
@@ -79,9 +83,14 @@ class World:
         self.stores, self.gallery = stores, Gallery("1.3")
         self.registry = Tags("1.2-cpu", "1.3-cpu", "1.2-cuda", "1.3-cuda")
         resolver = Resolver(self.gallery, self.registry, stores.resolved_builds)
-        self.builds = FleetBuilds(resolver, stores.version_pins, stores.intents)
+        self.builds = FleetBuilds(resolver, stores.version_pins, stores.intents, stores.rollouts)
         self.fleet = Fleet(
-            stores=stores, resolver=resolver, builds=self.builds, ids=SystemIds(), on_change=self._nothing
+            stores=stores,
+            resolver=resolver,
+            builds=self.builds,
+            rollouts=RolloutPlanner(stores, RolloutOptions(), lambda _: 0),
+            ids=SystemIds(),
+            on_change=self._nothing,
         )
         self.nodes: list[Node] = []
         self._sequence = 0
@@ -246,3 +255,129 @@ async def test_a_short_beginning_that_fits_several_versions_is_refused(world: Wo
     await world.carry_out(await world.fleet.install(RequestedInstall(reference="echo@1.2"), actor="ann"))
     with pytest.raises(InvalidInput, match="matches several versions"):
         await world.fleet.pin(RequestedPin(reference="echo", version="sha256:000"), actor="ann")
+
+
+async def test_an_install_over_another_version_is_an_upgrade_and_a_cancel_takes_it_back(world: World) -> None:
+    fleet, stores = world.fleet, world.stores
+    [a, b] = world.nodes
+    await world.carry_out(await fleet.install(RequestedInstall(reference="echo"), actor="ann"))
+    world.gallery.version = "1.4"
+    world.registry.tags |= {"1.4-cpu", "1.4-cuda"}
+    c = await world.join("c")
+    began = await fleet.install(RequestedInstall(reference="echo"), actor="ann")
+    newest = await stores.intents.read_newest([a.id, b.id, c.id])
+    verbs = {one.node_id: one.verb for one in newest}
+    assert verbs == {a.id: Verb.UPGRADE, b.id: Verb.UPGRADE, c.id: Verb.INSTALL}, "it is tried before it is accepted"
+    for one in await claim(stores):
+        if one.intent.node_id != b.id:
+            await end(stores, one, AttemptConfirmed(digest("1.4-cpu")))
+    await stores.operations.cancel(began.id, actor="ann")
+    states = {state.node.id: state.effective_intent("echo") for state in await fleet.read_states(world.nodes)}
+    wanted = {node_id: intent.spec.build.version for node_id, intent in states.items() if intent is not None}
+    assert (wanted[a.id], wanted[c.id]) == ("1.3", "1.4"), "a first install that is done stays"
+
+
+@pytest.mark.parametrize("forced", [False, True])
+async def test_an_install_of_the_same_version_replaces_nothing(world: World, forced: bool) -> None:
+    await world.carry_out(await world.fleet.install(RequestedInstall(reference="echo"), actor="ann"))
+    await world.fleet.install(RequestedInstall(reference="echo", force=forced), actor="ann")
+    assert await live_verbs(world.stores, world.nodes) == [Verb.INSTALL, Verb.INSTALL]
+
+
+async def roll_out_in_waves(world: World, admitted: Admitted) -> Rollout:
+    """The first wave has the version."""
+    for one in await claim(world.stores):
+        await end(world.stores, one, AttemptConfirmed(one.intent.spec.build.digest))
+    return await world.stores.rollouts.read_one(admitted.id)
+
+
+WAVES = RolloutRequest(strategy=Strategy.WAVES)
+
+
+async def test_a_version_that_failed_gets_in_by_no_other_command(world: World) -> None:
+    fleet, stores = world.fleet, world.stores
+    await world.carry_out(await fleet.install(RequestedInstall(reference="echo@1.2"), actor="ann"))
+    pin = RequestedPin(reference="echo", version="1.3", rollout=WAVES)
+    began = await fleet.pin(pin, actor="ann")
+    rollout = await roll_out_in_waves(world, began)
+    await stores.operations.fail_rollout(rollout, "too slow")
+    held = r"1\.3 is held back since .*too slow.*`corral rollouts allow "
+    with pytest.raises(Conflict, match=held):
+        await fleet.pin(pin, actor="ann")
+    with pytest.raises(Conflict, match=held):
+        await fleet.install(RequestedInstall(reference="echo@1.3"), actor="ann")
+    source = f"oci://registry.test/echo@{digest('1.3-cpu')}"
+    with pytest.raises(Conflict, match=held):
+        await fleet.install(RequestedInstall(reference="", uri=source, name="cpu-echo"), actor="ann")
+    assert (await fleet.install(RequestedInstall(reference="echo@1.2"), actor="ann")).id
+
+
+async def test_a_node_that_joins_during_the_rollout_of_a_pin_gets_the_version_before(world: World) -> None:
+    fleet, stores = world.fleet, world.stores
+    await world.carry_out(await fleet.install(RequestedInstall(reference="echo@1.2"), actor="ann"))
+    began = await fleet.pin(RequestedPin(reference="echo", version="1.3", rollout=WAVES), actor="ann")
+    c = await world.join("c")
+    assert await world.offered(c) == digest("1.2-cpu"), "the rollout has not proven the pinned version yet"
+    [state] = await fleet.read_states([c])
+    assert state.desired_version("echo", "cpu-echo").reason.endswith("has not reached this node with 1.3 yet")
+    await world.carry_out(
+        await fleet.install(RequestedInstall(reference="echo", target=Target(nodes=(c.id,))), actor="a")
+    )
+    later = 1 << 50
+    corrections = plan_corrections(await fleet.read_states([c]), [], now_ms=later, settle_ms=0)
+    assert corrections == [], "its version is as desired"
+    rollout = await roll_out_in_waves(world, began)
+    assert await stores.rollouts.begin_soak(rollout, left_behind=())
+    assert await stores.rollouts.complete(await stores.rollouts.read_one(began.id))
+    assert await world.offered(c) == digest("1.3-cpu")
+    [correction] = plan_corrections(await fleet.read_states([c]), [], now_ms=later, settle_ms=0)
+    assert (correction.verb, correction.spec.build.digest) == (Verb.UPGRADE, digest("1.3-cpu"))
+
+
+async def test_a_preview_is_the_plan_of_the_operation_and_writes_nothing(world: World) -> None:
+    fleet, stores = world.fleet, world.stores
+    await world.carry_out(await fleet.install(RequestedInstall(reference="echo"), actor="ann"))
+    before = await stores.intents.read_newest([node.id for node in world.nodes])
+    requests = (
+        RequestedInstall(reference="echo@1.2", rollout=WAVES),
+        RequestedUpgrade(reference="echo@1.2", rollout=WAVES),
+        RequestedPin(reference="echo", version="1.2", rollout=WAVES),
+    )
+    for request in requests:
+        preview = await fleet.preview(request)
+        assert preview.rollout is not None
+        assert [[one.node_name for one in wave] for wave in preview.rollout.waves] == [["a"], ["b"]]
+        assert {one.method_reason for wave in preview.rollout.waves for one in wave} == {"no replica runs there"}
+        assert {intent.spec.build.version for intent in preview.intents} == {"1.2"}
+    assert (await fleet.preview(RequestedUpgrade(reference="echo"))).rollout is None
+    with pytest.raises(NotFound, match="there is no version '9'"):
+        await fleet.preview(RequestedPin(reference="echo", version="9"))
+    assert await stores.intents.read_newest([node.id for node in world.nodes]) == before
+    assert await stores.version_pins.read_all() == []
+    assert await stores.rollouts.read_recent() == []
+
+
+async def test_a_rollout_that_changes_the_build_goes_back_to_the_build_before_also_for_who_joins(world: World) -> None:
+    fleet, stores = world.fleet, world.stores
+    world.gallery.capabilities = {"default": "cpu-echo"}
+    moving = [await world.join(name, capability="nvidia") for name in ("g", "h")]
+    target = Target(nodes=tuple(node.id for node in moving))
+    await world.carry_out(await fleet.install(RequestedInstall(reference="echo"), actor="ann"))
+    world.gallery.capabilities = {"default": "cpu-echo", "nvidia": "cuda-echo"}
+    began = await fleet.upgrade(RequestedUpgrade(reference="echo", rollout=WAVES), actor="ann")
+    rollout = await stores.rollouts.read_one(began.id)
+    [change] = rollout.builds
+    assert (change.build, change.digest) == ("cuda-echo", digest("1.3-cuda"))
+    previous = change.previous.build
+    assert (previous.name, previous.digest) == ("cpu-echo", digest("1.3-cpu"))
+    assert previous.uris, "it can be installed anew"
+    joins = await world.join("j", capability="nvidia")
+    assert await world.offered(joins) == digest("1.3-cpu"), "the build before, as a whole"
+    for one in await claim(stores):
+        await end(stores, one, AttemptConfirmed(digest("1.3-cuda")))
+    await stores.operations.fail_rollout(await stores.rollouts.read_one(began.id), "too slow")
+    with pytest.raises(Conflict, match="too slow"):
+        await fleet.upgrade(RequestedUpgrade(reference="echo", target=target), actor="ann")
+    resolved = (await world.builds.recall("echo", [joins]))[joins.id]
+    assert isinstance(resolved, ResolvedBackend)
+    assert (resolved.build.name, resolved.build.uris) == ("cpu-echo", previous.uris)

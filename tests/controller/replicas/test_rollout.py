@@ -15,7 +15,7 @@ from corral.core.replicas.placement import Need
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.scaling import Add, Scheduling
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.rollouts import RolloutView
+from corral.store.serving.replacements import ReplacementView
 from corral.store.stores import Stores
 from corral.system import SystemClock
 from harness.waiting import wait_until_async
@@ -25,15 +25,25 @@ from store.serving.test_stop_first import serve_on, succeed
 
 
 class Nobody:
+    async def find_models(self, families: Collection[str]) -> frozenset[str]:
+        raise AssertionError("all of these are ours")
+
     async def roll_out(
-        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+        self,
+        node_id: NodeId,
+        changes: Sequence[ReplicaChange],
+        *,
+        backend: str,
+        digest: str,
+        operation_id: str,
+        models: Collection[str] = (),
     ) -> None:
         raise AssertionError("all of these are ours")
 
     async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
         raise AssertionError("only LocalAI's workers stop processes unasked")
 
-    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+    async def find_stopped(self, node_id: NodeId, backend: str, models: Collection[str] = ()) -> str | None:
         raise AssertionError("all of these are ours")
 
     async def restore(self, node_id: NodeId, *, backend: str, digest: str, wait: bool = True) -> Restored:
@@ -391,9 +401,9 @@ async def test_a_phase_that_lasts_is_told_again(stores: Stores) -> None:
 async def test_a_thousand_rollouts_cost_no_more_reads_than_one() -> None:
     reads: list[int] = []
 
-    async def read(nodes: Collection[str]) -> RolloutView:
+    async def read(nodes: Collection[str]) -> ReplacementView:
         reads.append(len(nodes))
-        return RolloutView(replicas={node: [] for node in nodes})
+        return ReplacementView(replicas={node: [] for node in nodes})
 
     shared = SharedSnapshot(read, SystemClock())
 
@@ -411,10 +421,10 @@ async def test_a_thousand_rollouts_cost_no_more_reads_than_one() -> None:
 async def test_a_read_that_fails_fails_for_those_who_wait_for_it_alone() -> None:
     fails = [Unavailable("the store does not answer")]
 
-    async def read(nodes: Collection[str]) -> RolloutView:
+    async def read(nodes: Collection[str]) -> ReplacementView:
         if fails:
             raise fails.pop()
-        return RolloutView(replicas={node: [] for node in nodes})
+        return ReplacementView(replicas={node: [] for node in nodes})
 
     shared = SharedSnapshot(read, SystemClock())
     found = await asyncio.gather(shared.read("a"), shared.read("b"), return_exceptions=True)
@@ -427,7 +437,7 @@ async def test_one_read_shows_every_node_what_is_its_own(stores: Stores) -> None
     first, _ = await succeed(stores, served["a"], served["b"])
     await reserve_instead(stores, first, served["a"])
     await stores.load_claims.stop_first(first, "its successor needs its memory")
-    view = await stores.rollouts.read({"a", "b", "c"})
+    view = await stores.replacements.read({"a", "b", "c"})
     assert {node: len(rows) for node, rows in view.replicas.items()} == {"a": 2, "b": 1, "c": 0}
     assert [(one.node_id, one.model, one.digest) for one in view.stopped["a"]] == [("a", "tiny", "sha256:1")]
     assert [job.replaces for job in view.jobs_for["a"]] == [served["a"].id]

@@ -71,7 +71,7 @@ HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
     [
         pytest.param(state(HAS_NEW, spec=DONE), [], None, None, id="as-desired"),
         pytest.param(state(spec=DONE), [], DriftCause.MISSING, Verb.INSTALL, id="a-wiped-disk"),
-        pytest.param(state(HAS_OLD, spec=DONE), [], DriftCause.WRONG_VERSION, Verb.INSTALL, id="somebody-changed-it"),
+        pytest.param(state(HAS_OLD, spec=DONE), [], DriftCause.WRONG_VERSION, Verb.UPGRADE, id="somebody-changed-it"),
         pytest.param(
             state(HAS_OLD, spec=DONE, key_hash=None),
             [],
@@ -86,7 +86,7 @@ HAS_OLD = ObservedBackend(name="cpu-echo", digest=OLD)
             state(ObservedBackend(name="cuda-echo", alias="echo", digest=OLD), spec=DONE),
             [],
             DriftCause.WRONG_VARIANT,
-            Verb.INSTALL,
+            Verb.UPGRADE,
             id="another-build",
         ),
         pytest.param(state(HAS_NEW, spec=DELETED), [], DriftCause.EXTRA, Verb.DELETE, id="it-came-back"),
@@ -170,6 +170,18 @@ def test_drift_and_its_correction(
     assert [drift.cause for drift in find_drift([node], policies, {})] == ([] if cause is None else [cause])
     planned = plan_corrections([node], policies, now_ms=100_000, settle_ms=3000)
     assert [one.verb for one in planned] == ([] if corrects is None else [corrects])
+
+
+@pytest.mark.parametrize(("held", "cause"), [(True, [DriftCause.MISSING]), (False, [])])
+def test_a_backend_that_is_lost_while_its_node_waits_for_its_wave_is_reported(
+    held: bool, cause: list[DriftCause]
+) -> None:
+    waiting = replace(DONE, state=IntentState.PENDING, verb=Verb.UPGRADE, held=held)
+    found = find_drift([state(spec=waiting)], [], {})
+    assert [one.cause for one in found] == cause
+    assert all("waits for its wave of a rollout" in one.detail for one in found)
+    assert find_drift([state(HAS_OLD, spec=waiting)], [], {}) == [], "it still has the version before"
+    assert plan_corrections([state(spec=waiting)], [], now_ms=100_000, settle_ms=3000) == []
 
 
 def test_a_node_that_never_reported_has_no_drift() -> None:

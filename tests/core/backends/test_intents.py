@@ -476,3 +476,56 @@ def test_what_is_not_the_intents_fault_is_retried_for_ever(
 ) -> None:
     step = plan_next(intent(attempts=attempts), outcome, draw=0.0, limits=LIMITS)
     assert (step.state.live, step.attempts, step.due_in_s, step.failed) == (True, attempts, due_in_s, False)
+
+
+@pytest.mark.parametrize(
+    ("answered", "looks_up_itself", "words"),
+    [
+        pytest.param(
+            True,
+            False,
+            "cpu-echo is at sha256:bbbbbbbbbbbb instead of sha256:aaaaaaaaaaaa",
+            id="a-corral-worker-was-told",
+        ),
+        pytest.param(True, True, None, id="a-tag-moved-before-a-localai-worker-looked-it-up"),
+        pytest.param(
+            False, True, "cpu-echo is at sha256:bbbbbbbbbbbb instead of sha256:aaaaaaaaaaaa", id="it-has-not-answered"
+        ),
+    ],
+)
+def test_a_tag_that_moved(answered: bool, looks_up_itself: bool, words: str | None) -> None:
+    wanted = BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", digest="sha256:" + "a" * 64))
+    backends = [ObservedBackend(name="cpu-echo", digest="sha256:" + "b" * 64)]
+    upgrade = intent(verb=Verb.UPGRADE, spec=wanted)
+    assert find_missing(upgrade, backends, answered=answered, looks_up_itself=looks_up_itself) == words
+
+
+@pytest.mark.parametrize(
+    ("before", "offered", "is_done"),
+    [("b", "a", False), ("", "a", True), ("c", "a", True), ("b", "b", True), ("b", "", True)],
+    ids=["unchanged", "unknown-before", "another-version", "it-had-what-is-offered", "nothing-known-to-be-newer"],
+)
+def test_a_localai_worker_that_confirms_an_upgrade_without_one(before: str, offered: str, is_done: bool) -> None:
+    digest = {letter: "sha256:" + letter * 64 for letter in "abc"} | {"": ""}
+    wanted = BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", digest=digest[offered]))
+    backends = [ObservedBackend(name="cpu-echo", digest=digest["b"])]
+    upgrade = intent(verb=Verb.UPGRADE, spec=wanted)
+    missing = find_missing(upgrade, backends, answered=True, looks_up_itself=True, digest_before=digest[before])
+    assert (missing is None) == is_done
+
+
+@pytest.mark.parametrize(
+    ("points_to", "missing"),
+    [("cpu-echo", None), ("cuda-echo", "echo is cuda-echo there instead of cpu-echo")],
+)
+@pytest.mark.parametrize("verb", [Verb.UPGRADE, Verb.ROLLBACK])
+def test_a_change_of_the_build_is_done_when_the_family_points_to_it(
+    verb: Verb, points_to: str, missing: str | None
+) -> None:
+    backends = [
+        ObservedBackend(name="cpu-echo", digest=NEW),
+        ObservedBackend(name="cuda-echo", digest=OLD),
+        ObservedBackend(name="echo", is_meta=True, concrete=points_to),
+    ]
+    spec = BackendSpec(reference="echo", build=BuildRef(name="cpu-echo", digest=NEW))
+    assert find_missing(intent(verb=verb, spec=spec), backends, answered=True) == missing

@@ -15,6 +15,7 @@ from corral.core.backends.planning import (
     complete_digest,
     describe_rolled_back,
     find_common_specs,
+    may_change_version,
     pick_upgrades,
     plan_deletes,
     plan_pinned,
@@ -156,6 +157,22 @@ def test_pinned_nodes_are_skipped_and_the_list_says_so(pins: list[VersionPin], s
     assert describe_pinned([outdated]) == f"{since}; 1.3 available"
 
 
+@pytest.mark.parametrize(
+    ("build", "upgrade", "expected"),
+    [
+        pytest.param(BuildRef(name="echo", digest=NEW), False, True, id="another-digest"),
+        pytest.param(BuildRef(name="echo", digest=OLD), True, False, id="the-digest-that-is-installed"),
+        pytest.param(BuildRef(name="cuda-echo", digest=OLD), False, True, id="another-build"),
+        pytest.param(BuildRef(name="echo", version="1.0"), True, False, id="the-version-that-is-installed"),
+        pytest.param(BuildRef(name="echo"), True, True, id="an-upgrade-from-a-source-that-does-not-tell-its-version"),
+        pytest.param(BuildRef(name="echo"), False, False, id="an-install-of-what-is-there-changes-nothing"),
+    ],
+)
+def test_what_may_change_a_version(build: BuildRef, upgrade: bool, expected: bool) -> None:
+    found = ObservedBackend(name="echo", digest=OLD, version="1.0")
+    assert may_change_version(found, BackendSpec(reference="echo", build=build), upgrade=upgrade) is expected
+
+
 def test_frozen_nodes_are_skipped() -> None:
     states = [NodeBackends(node=node, backends=[HAS_OLD], newest={"echo": DONE}) for node in (FAST, SLOW)]
     frozen_there = policy(on_drift=OnDrift.FREEZE, selector={"tier": "fast"}, generation=10)
@@ -258,3 +275,29 @@ def test_names_are_found_in_any_case() -> None:
 
 def test_no_policy_applies_to_a_node_that_may_not_work() -> None:
     assert policy_for(PENDING, "echo", []) is None
+
+
+@pytest.mark.parametrize(
+    ("good", "to", "expected"),
+    [
+        pytest.param({"sha256:cpu"}, None, ("cpu-echo", "sha256:cpu"), id="not-to-one-that-is-only-on-the-disk"),
+        pytest.param({"sha256:cpu", "sha256:c1"}, None, ("cuda-echo", "sha256:c1"), id="its-own-earlier-version-first"),
+        pytest.param({"sha256:cpu"}, {"sha256:c1"}, ("cuda-echo", "sha256:c1"), id="the-one-that-was-named"),
+        pytest.param({"sha256:cpu"}, {"sha256:cpu"}, ("cpu-echo", "sha256:cpu"), id="the-build-that-was-named"),
+        pytest.param(set(), None, ("cuda-echo", "sha256:c1"), id="nothing-else-is-known"),
+    ],
+)
+def test_a_rollback_returns_to_the_former_build_of_a_family(
+    good: set[str], to: set[str] | None, expected: tuple[str, str]
+) -> None:
+    backends = [
+        ObservedBackend(name="cuda-echo", digest="sha256:c2", versions=("sha256:c2", "sha256:c1")),
+        ObservedBackend(name="cpu-echo", digest="sha256:cpu", versions=("sha256:cpu",)),
+        ObservedBackend(name="echo", is_meta=True, concrete="cuda-echo"),
+    ]
+    state = NodeBackends(node=machine(), backends=backends, newest={})
+    names = {"sha256:cpu": "cpu-echo", "sha256:c1": "cuda-echo"}
+    specs = {one: BackendSpec(reference="echo", build=BuildRef(name=names[one], digest=one)) for one in good}
+    [intent], skipped = plan_rollbacks([state], "echo", to=to, specs=specs)
+    assert (intent.spec.build.name, intent.spec.build.digest) == expected
+    assert skipped == []

@@ -71,6 +71,12 @@ def meta(name: str, concrete: str) -> ObservedBackend:
         ),
         pytest.param(
             GPU,
+            [installed("cpu-llm"), installed("cuda12-llm", "llm"), meta("llm", "cpu-llm")],
+            ("llm", "cuda12-llm uses its accelerator", "`corral backends install llm --node gpu-1`"),
+            id="an-accelerated-build-is-there-but-the-family-points-to-the-other",
+        ),
+        pytest.param(
+            GPU,
             [installed("plain-small", "plain")],
             ("plain", "plain-big uses its accelerator", "`corral backends install plain --node gpu-1`"),
             id="the-capability-map-shows-it-where-names-do-not",
@@ -113,6 +119,12 @@ def test_a_cpu_build_on_an_accelerated_node(
     assert (found.backend, found.build, found.node_name) == (backend, backends[0].name, node.name)
     assert reason in found.reason
     assert remedy in found.remedy
+
+
+def test_an_accelerated_build_without_the_platform_of_the_node_is_not_proposed() -> None:
+    (found,) = find_slow_builds(GPU, [installed("cpu-llm", "llm")], GALLERIES, lacking={"cuda12-llm"})
+    assert "cuda12-llm does not exist for that" in found.reason
+    assert "corral backends install" not in found.remedy
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,8 @@ def test_a_pin_is_desired_state(
     assert [one.cause for one in find_drift([node], policies, {})] == ([cause] if cause else [])
     corrections = plan_corrections([node], policies, now_ms=100_000, settle_ms=3000)
     assert [one.spec.build.digest for one in corrections] == ([OLD] if cause else [])
-    assert all(one.resolved and one.spec.pinned and one.verb is Verb.INSTALL for one in corrections)
+    verb = Verb.INSTALL if cause is DriftCause.MISSING else Verb.UPGRADE
+    assert all(one.resolved and one.spec.pinned and one.verb is verb for one in corrections)
 
 
 def test_a_version_without_a_digest_is_compared_by_its_number() -> None:

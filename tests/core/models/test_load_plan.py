@@ -5,12 +5,14 @@ import pytest
 from corral.core.errors import InvalidInput
 from corral.core.models.config import ModelConfig, parse_model_config
 from corral.core.models.load_plan import (
+    Elastic,
     address_path,
     backend_of,
     borrowed_files,
     by_configured_name,
     capacity_of,
     find_clash,
+    find_elastic,
     local_name,
     plan_engine,
     plan_weights,
@@ -162,6 +164,22 @@ def test_a_configuration_becomes_slots_context_and_options() -> None:
     }
     engine = plan_engine(parse_model_config(document), {})
     assert (engine.slots, engine.context, engine.options) == (2, 9, {"threads": "3", "use_jinja": "true"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "elastic"),
+    [
+        pytest.param({}, Elastic.CONTEXT, id="nothing-is-configured"),
+        pytest.param({"options": ["parallel:2"]}, Elastic.CONTEXT, id="slots-are-configured"),
+        pytest.param({"context_size": 2048}, Elastic.SLOTS, id="the-context-of-a-request-is-configured"),
+        pytest.param({"context_size": -1}, Elastic.SLOTS, id="all-the-context-that-the-model-was-trained-for"),
+        pytest.param({"context_size": 2048, "options": ["slots:2"]}, Elastic.NOTHING, id="both-are-configured"),
+        pytest.param({"parameters": {"model": "org/repo"}}, Elastic.NOTHING, id="another-engine"),
+    ],
+)
+def test_what_an_engine_gets_more_of(fields: dict[str, object], elastic: Elastic) -> None:
+    config = parse_model_config({"name": "m", "backend": "b", "parameters": {"model": "w.gguf"}, **fields})
+    assert find_elastic(config) is elastic
 
 
 def test_a_name_that_is_no_file_is_left_to_the_engine() -> None:

@@ -85,3 +85,124 @@ def test_nothing_is_lost_and_no_client_waits_for_two_of_another(puts: list[tuple
     for (first, _), (second, _) in pairwise(taken):
         waiting[first] -= 1
         assert first != second or not any(waiting[other] for other in "abc" if other != first)
+
+
+@pytest.mark.parametrize(
+    ("puts", "expected"),
+    [
+        pytest.param(
+            "a:1000 a:1000 b:250 b:250 b:250 b:250 b:250", "b b b a b b a", id="clients-share-by-cost-not-by-items"
+        ),
+        pytest.param("a:5000 b:10", "b a", id="a-short-one-does-not-wait-for-a-long-one"),
+        pytest.param("a:5000 a:5000 b:3000 b:3000 b:3000", "b a b b a", id="a-long-one-is-not-put-off-for-ever"),
+    ],
+)
+def test_the_order_by_cost(puts: str, expected: str) -> None:
+    queue: FairQueue[str] = FairQueue()
+    for client, _, cost in (put.partition(":") for put in puts.split()):
+        queue.put(client, client, cost=int(cost))
+    assert drained(queue) == expected
+
+
+def taken_from(queue: FairQueue[str], count: int) -> str:
+    return "".join(queue.take() or "-" for _ in range(count))
+
+
+def test_classes_share_by_weight_and_the_lowest_is_never_starved() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for name, weight in (("l", 1), ("n", 4), ("h", 16)):
+        for _ in range(100):
+            queue.put(name, name, weight=weight)
+    taken = taken_from(queue, 42)
+    assert (taken.count("h"), taken.count("n"), taken.count("l")) == (32, 8, 2)
+
+
+def test_a_class_that_was_empty_does_not_catch_up() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for _ in range(40):
+        queue.put("n", "n", weight=4)
+    taken_from(queue, 20)
+    for _ in range(20):
+        queue.put("l", "l", weight=1)
+    assert taken_from(queue, 10).count("l") == 2
+
+
+def test_a_high_class_waits_for_at_most_one_of_a_lower_one() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for _ in range(10):
+        queue.put("l", "l", cost=50_000, weight=1)
+    queue.take()
+    assert queue.put("h", "h", cost=100, weight=16) <= 1
+    assert "h" in taken_from(queue, 2)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5000)), min_size=1))
+def test_clients_that_wait_get_the_same_within_one_item(puts: list[tuple[str, int]]) -> None:
+    queue: FairQueue[tuple[str, int]] = FairQueue()
+    for client, cost in puts:
+        queue.put(client, (client, cost), cost=cost)
+    got = dict.fromkeys("abc", 0)
+    left = {client: sum(put[0] == client for put in puts) for client in "abc"}
+    largest = max(cost for _, cost in puts)
+    while (item := queue.take()) is not None:
+        got[item[0]] += item[1]
+        left[item[0]] -= 1
+        waiting = [got[client] for client in "abc" if left[client]]
+        assert not waiting or max(waiting) - min(waiting) <= 2 * largest
+
+
+def test_a_newcomer_does_not_overtake_all_who_wait_after_an_expensive_item_was_removed() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.put("x", "head", cost=5000)
+    queue.put("x", "x", cost=1)
+    for _ in range(20):
+        queue.put("a", "a", cost=400)
+        queue.put("b", "b", cost=400)
+    taken_from(queue, 20)
+    queue.remove("x", "head")
+    assert "x" in taken_from(queue, 2), "it has waited longest"
+    for _ in range(10):
+        queue.put("n", "n", cost=400)
+    taken = taken_from(queue, 12)
+    assert {taken.count(client) for client in "abn"} == {4}, taken
+
+
+@pytest.mark.parametrize(
+    ("items", "client", "weights", "expected"),
+    [
+        pytest.param("", "a", {}, None, id="nobody-makes-way-in-an-empty-queue"),
+        pytest.param("a1 a2 a3", "b", {}, "a3", id="the-newest-of-the-longest-line"),
+        pytest.param("a1 a2 a3", "a", {}, None, id="not-for-the-longest-line-itself"),
+        pytest.param("a1 b1 c1", "d", {}, None, id="nobody-is-left-with-less-than-the-newcomer"),
+        pytest.param("a1 a2 b1", "b", {}, None, id="not-where-it-would-only-swap-who-has-more"),
+        pytest.param("a1 a2 b1 b2 b3", "c", {}, "b3", id="of-several-the-longest"),
+        pytest.param("h1 h2 h3 h4 h5 l1 l2", "n", {"h": 16, "l": 1, "n": 4}, "l2", id="longest-for-its-weight"),
+        pytest.param("h1 h2 h3", "l", {"h": 16, "l": 1}, None, id="a-low-one-does-not-displace-a-high-one"),
+        pytest.param("l1 l2", "h", {"h": 16, "l": 1}, "l2", id="a-high-one-displaces-a-low-one"),
+        pytest.param("!1 !2 a1 a2", "c", {}, "a2", id="items-that-may-not-leave-stay"),
+    ],
+)
+def test_who_makes_way_in_a_full_queue(items: str, client: str, weights: dict[str, int], expected: str | None) -> None:
+    queue: FairQueue[str] = FairQueue()
+    for item in items.split():
+        queue.put(item[0], item, weight=weights.get(item[0], 1))
+    found = queue.find_surplus(client, weight=weights.get(client, 1), may_leave=lambda item: item[0] != "!")
+    assert found == (None if expected is None else (expected[0], expected))
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(3, 12))
+def test_a_full_queue_gives_each_client_its_share_of_places(puts: list[str], places: int) -> None:
+    queue: FairQueue[str] = FairQueue()
+    wanted = dict.fromkeys("abc", 0)
+    for client in puts:
+        wanted[client] += 1
+        if len(queue) == places:
+            found = queue.find_surplus(client)
+            if found is None:
+                continue
+            assert queue.remove(*found)
+        queue.put(client, client)
+    has = {client: list(queue).count(client) for client in "abc"}
+    assert len(queue) == min(places, len(puts))
+    for client in "abc":
+        assert has[client] >= min(wanted[client], places // 3), "however many the others want"

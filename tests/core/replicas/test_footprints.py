@@ -7,7 +7,7 @@ import pytest
 from core.replicas.test_availability import node
 from core.replicas.test_repair import ROW
 from corral.core.nodes.node import NodeId
-from corral.core.replicas.footprints import FootprintKey, ProcessMemory, ReportedMemory, plan_peaks
+from corral.core.replicas.footprints import FootprintKey, Peak, ProcessMemory, ReportedMemory, plan_peaks
 from corral.core.replicas.replica import Replica, ReplicaState
 
 ON_N = replace(ROW, backend_digest="d")
@@ -20,17 +20,26 @@ GPU = FootprintKey("m", "1", "d", "nvidia")
 @pytest.mark.parametrize(
     ("rows", "told", "written", "peaks"),
     [
-        pytest.param([ON_N], {("n", "m#0"): ProcessMemory(5, None)}, {}, {CPU: 5}, id="first-seen"),
-        pytest.param([ON_N], {("n", "m#0"): ProcessMemory(5, None)}, {CPU: 5}, {}, id="no-more-than-written"),
-        pytest.param([ON_N], {("n", "m#0"): ProcessMemory(6, None)}, {CPU: 5}, {CPU: 6}, id="grown"),
+        pytest.param([ON_N], {("n", "m#0"): ProcessMemory(5, None)}, {}, {CPU: Peak(5)}, id="first-seen"),
+        pytest.param([ON_N], {("n", "m#0"): ProcessMemory(5, None)}, {CPU: Peak(5)}, {}, id="no-more-than-written"),
+        pytest.param([ON_N], {("n", "m#0"): ProcessMemory(6, None)}, {CPU: Peak(5)}, {CPU: Peak(6)}, id="grown"),
+        pytest.param(
+            [ON_N],
+            {("n", "m#0"): ProcessMemory(6, None, 32)},
+            {CPU: Peak(5, 4)},
+            {CPU: Peak(6, 32)},
+            id="with-its-slots",
+        ),
         pytest.param([ON_N], {("n", "m#0"): ProcessMemory(None, 9)}, {}, {}, id="unknown-is-not-zero"),
         pytest.param([ON_N], {("n", "m#1"): ProcessMemory(5, None)}, {}, {}, id="a-process-without-a-replica"),
-        pytest.param([ON_G], {("g", "m#0"): ProcessMemory(5, 9)}, {}, {GPU: 9}, id="of-the-gpus-where-there-are-some"),
+        pytest.param(
+            [ON_G], {("g", "m#0"): ProcessMemory(5, 9)}, {}, {GPU: Peak(9)}, id="of-the-gpus-where-there-are-some"
+        ),
         pytest.param(
             [ON_N, replace(ON_N, id="s", slot=1, process_key="m#1")],
             {("n", "m#0"): ProcessMemory(5, None), ("n", "m#1"): ProcessMemory(7, None)},
             {},
-            {CPU: 7},
+            {CPU: Peak(7)},
             id="the-largest-of-several",
         ),
         pytest.param(
@@ -44,6 +53,6 @@ GPU = FootprintKey("m", "1", "d", "nvidia")
     ],
 )
 def test_which_peaks_are_written(
-    rows: list[Replica], told: ReportedMemory, written: dict[FootprintKey, int], peaks: dict[FootprintKey, int]
+    rows: list[Replica], told: ReportedMemory, written: dict[FootprintKey, Peak], peaks: dict[FootprintKey, Peak]
 ) -> None:
     assert plan_peaks(rows, NODES, told, stored=written) == peaks

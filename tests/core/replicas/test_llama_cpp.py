@@ -53,11 +53,21 @@ SMALL = WeightFacts(size_bytes=100 << 20, layers=30, trained_context=2048, cache
             id="layers-that-do-not-fit-stay-on-the-processor",
         ),
         pytest.param(
-            CPU, SMALL, 400 << 20, {}, LlamaCppPlan(slots=2, context=2048, threads=8, prompt_cache_mib=41),
+            CPU, SMALL, 400 << 20, {}, LlamaCppPlan(slots=2, context=2048, threads=8, prompt_cache_mib=76),
             id="a-slot-never-has-more-context-than-the-model-knows",
         ),
         pytest.param(
-            CPU, LARGE, None, {}, LlamaCppPlan(slots=1, context=4864, threads=8, prompt_cache_mib=207),
+            CPU, SMALL, estimate_bytes(SMALL.size_bytes) + 2 * GIB, {"context": 2048},
+            LlamaCppPlan(slots=32, context=2048, threads=8, prompt_cache_mib=750),
+            id="with-a-configured-context-memory-to-spare-gives-more-slots",
+        ),
+        pytest.param(
+            CPU, SMALL, estimate_bytes(SMALL.size_bytes), {"context": 4096},
+            LlamaCppPlan(slots=1, context=4096, threads=8, prompt_cache_mib=52),
+            id="prompts-get-what-a-large-context-leaves",
+        ),
+        pytest.param(
+            CPU, LARGE, None, {}, LlamaCppPlan(slots=1, context=4864, threads=8, prompt_cache_mib=222),
             id="without-a-reservation-the-estimate-counts",
         ),
         pytest.param(

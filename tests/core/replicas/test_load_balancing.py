@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.replicas.fair_queue import FairQueue
-from corral.core.replicas.load_balancing import pick_by_hint, pick_two
+from corral.core.replicas.load_balancing import pick_by_hint, pick_two, pick_two_weighted
 from corral.core.replicas.routing import RoutePolicy
 from corral.core.suggestions import near_names
 
@@ -15,6 +15,7 @@ from corral.core.suggestions import near_names
 class Busy:
     outstanding: int
     hash_key: bytes = b""
+    weight: int = 1
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.floats(0, 0.999), st.floats(0, 0.999))
@@ -39,6 +40,28 @@ def test_equal_replicas_share_load() -> None:
             for replica in replicas:
                 replica.outstanding = max(0, replica.outstanding - 1)
     assert max(given_to.values()) < 2 * 1000
+
+
+def test_idle_replicas_are_picked_as_often_as_their_weights_say() -> None:
+    chance = random.Random(1)
+    replicas = [Busy(0, weight=3), Busy(0, weight=1)]
+    given_to = Counter(id(pick_two_weighted(replicas, chance.random)[0]) for _ in range(4000))
+    assert 2800 < given_to[id(replicas[0])] < 3200
+
+
+def test_busy_replicas_hold_as_many_requests_as_their_weights_say() -> None:
+    chance = random.Random(1)
+    replicas = [Busy(0, weight=weight) for weight in (1, 2, 5)]
+    for _ in range(800):
+        pick_two_weighted(replicas, chance.random)[0].outstanding += 1
+    assert [round(replica.outstanding / 100) for replica in replicas] == [1, 2, 5]
+
+
+def test_sessions_are_shared_as_the_weights_say() -> None:
+    replicas = [Busy(0, b"one", weight=4), Busy(0, b"two", weight=1)]
+    hints = [f"session-{number}".encode() for number in range(2000)]
+    found = Counter(id(pick_by_hint(replicas, hint, RoutePolicy(), is_weighted=True)) for hint in hints)
+    assert 1500 < found[id(replicas[0])] < 1700
 
 
 def test_a_hint_keeps_its_replica_when_others_come_and_go_and_loses_it_when_too_busy() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.replicas.test_availability import node as cluster_node
+from corral.core.models.load_plan import Elastic
 from corral.core.nodes.conditions import Condition, ConditionKind
 from corral.core.nodes.node import NodeStatus
 from corral.core.replicas.capacity import node_capacity
@@ -1052,32 +1053,52 @@ def test_a_count_of_placements_is_complete_or_has_a_reason(need: Need, nodes: li
 @pytest.mark.parametrize(
     ("need", "free", "expected"),
     [
-        pytest.param({"weights_bytes": GIB}, 20 * GIB, estimate_bytes(GIB), id="a-configured-context-needs-no-more"),
+        pytest.param({"weights_bytes": GIB}, 20 * GIB, estimate_bytes(GIB), id="an-inelastic-engine-needs-no-more"),
         pytest.param(
-            {"weights_bytes": GIB, "has_elastic_context": True}, 20 * GIB, estimate_bytes(GIB) + 2 * GIB,
+            {"weights_bytes": GIB, "elastic": Elastic.SLOTS}, 20 * GIB, estimate_bytes(GIB) + 2 * GIB,
+            id="a-configured-context-gets-as-much-for-slots",
+        ),
+        pytest.param(
+            {"weights_bytes": GIB, "elastic": Elastic.SLOTS, "measured_bytes": {"cpu": 9 * GIB},
+             "measured_slots": {"cpu": 32}},
+            estimate_bytes(GIB) + GIB // 4, estimate_bytes(GIB) + (9 * GIB - estimate_bytes(GIB)) // 32
+            + (GIB // 4 - (9 * GIB - estimate_bytes(GIB)) // 32) // 2,
+            id="of-many-slots-elsewhere-one-is-needed-here",
+        ),
+        pytest.param(
+            {"weights_bytes": GIB, "elastic": Elastic.SLOTS, "measured_bytes": {"cpu": 9 * GIB},
+             "measured_slots": {"cpu": 1}},
+            9 * GIB, 9 * GIB, id="one-slot-with-a-large-context-needs-what-was-measured",
+        ),
+        pytest.param(
+            {"weights_bytes": GIB, "elastic": Elastic.SLOTS, "measured_bytes": {"cpu": GIB}}, GIB, GIB,
+            id="less-than-the-estimate-where-less-was-measured",
+        ),
+        pytest.param(
+            {"weights_bytes": GIB, "elastic": Elastic.CONTEXT}, 20 * GIB, estimate_bytes(GIB) + 2 * GIB,
             id="a-small-model-gets-two-gib-for-context",
         ),
         pytest.param(
-            {"weights_bytes": 3 * GIB, "has_elastic_context": True}, 20 * GIB, estimate_bytes(3 * GIB) + 3 * GIB,
+            {"weights_bytes": 3 * GIB, "elastic": Elastic.CONTEXT}, 20 * GIB, estimate_bytes(3 * GIB) + 3 * GIB,
             id="a-larger-one-as-much-as-its-weights",
         ),
         pytest.param(
-            {"weights_bytes": 40 * GIB, "has_elastic_context": True}, 80 * GIB, estimate_bytes(40 * GIB) + 4 * GIB,
+            {"weights_bytes": 40 * GIB, "elastic": Elastic.CONTEXT}, 80 * GIB, estimate_bytes(40 * GIB) + 4 * GIB,
             id="and-never-more-than-four-gib",
         ),
         pytest.param(
-            {"weights_bytes": GIB, "has_elastic_context": True}, estimate_bytes(GIB) + GIB,
+            {"weights_bytes": GIB, "elastic": Elastic.CONTEXT}, estimate_bytes(GIB) + GIB,
             estimate_bytes(GIB) + GIB // 2, id="half-of-what-is-left-stays-free",
         ),
         pytest.param(
-            {"weights_bytes": GIB, "has_elastic_context": True, "measured_bytes": {"cpu": 9 * GIB}},
+            {"weights_bytes": GIB, "elastic": Elastic.CONTEXT, "measured_bytes": {"cpu": 9 * GIB}},
             estimate_bytes(GIB), estimate_bytes(GIB), id="what-it-took-elsewhere-is-not-needed-here",
         ),
         pytest.param(
             {"weights_bytes": GIB, "measured_bytes": {"cpu": 9 * GIB}}, 20 * GIB, 9 * GIB,
             id="a-fixed-context-needs-what-was-measured",
         ),
-        pytest.param({"has_elastic_context": True}, 20 * GIB, None, id="weights-of-unknown-size"),
+        pytest.param({"elastic": Elastic.CONTEXT}, 20 * GIB, None, id="weights-of-unknown-size"),
     ],
 )  # fmt: skip
 def test_memory_is_reserved_for_context(need: dict[str, Any], free: int, expected: int | None) -> None:

@@ -160,6 +160,25 @@ async def test_malformed_headers_are_rejected(
     assert gateway.gateway.buffered_bytes == 0
 
 
+@pytest.mark.parametrize(("path", "form"), [("/v1/messages", "anthropic"), ("/api/chat", "ollama"), (CHAT, "openai")])
+async def test_early_rejections_have_the_clients_form(path: str, form: str) -> None:
+    async with running_gateway(limits=GatewayLimits(body_bytes=1000)) as gateway:
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
+        short = head + b"Content-Length: 2\r\n\r\n{}"
+        for data, status in (
+            (head + b"".join(b"H%d: x\r\n" % n for n in range(150)) + b"\r\n", 431),
+            (head + b"Content-Length: 1001\r\n\r\n" + b"x" * 1001, 413),
+            (head + b"Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 1001\r\n\r\n", 413),
+            (short * 2000, 429),
+        ):
+            answers = await talk(gateway.port, data)
+            at = answers.rfind(b"HTTP/1.1 ")
+            assert answers[at:].startswith(b"HTTP/1.1 %d" % status), answers[at:]
+            body = json.loads(answers[at:].partition(b"\r\n\r\n")[2])
+            assert isinstance(body["error"], str) is (form == "ollama"), body
+            assert (body.get("type") == "error") is (form == "anthropic"), body
+
+
 async def test_a_body_over_the_limit_is_rejected_at_once_or_as_it_grows() -> None:
     async with running_gateway(limits=GatewayLimits(body_bytes=100_000)) as gateway:
         status, error = error_of(await talk(gateway.port, HEAD + b"Content-Length: 100001\r\n\r\n"))

@@ -6,9 +6,16 @@ from functools import partial
 from typing import Any
 
 import httpx
+import pytest
 
 from corral.bus.messages import OpenRequests
+from corral.core.access.key_limits import Priority
+from corral.core.replicas.routing import ModelRoute
+from corral.frontend.gateway.endpoints import ServedModel
 from corral.frontend.gateway.limits import GatewayLimits
+from corral.frontend.gateway.proxied_request import ProxiedRequest
+from corral.frontend.gateway.queueing import join_queue
+from corral.frontend.gateway.request_trace import RequestTrace
 from harness.gateway import KEY, OTHER_KEY, Answering, Replica, completion, running_gateway
 from harness.waiting import until
 
@@ -53,6 +60,26 @@ async def test_a_replica_never_gets_more_than_its_limit(replica: Start) -> None:
         positions = sorted(int(answer.headers.get("x-corral-queue-position", 0)) for answer in answers)
         assert positions == [0, 0, 1, 2, 3, 4, 5, 6]
         assert gateway.open_requests() == 0
+
+
+@pytest.mark.parametrize(("had_its_turn", "order"), [(True, ["again", "other"]), (False, ["other", "again"])])
+def test_a_request_that_found_no_capacity_when_its_turn_came_does_not_pay_twice(
+    had_its_turn: bool, order: list[str]
+) -> None:
+    class Owner(ProxiedRequest):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    served = ServedModel(ModelRoute(model="m", replicas=()))
+    for name, cost in (("again", 5000), ("other", 100)):
+        trace = RequestTrace()
+        trace.has_turn = had_its_turn and name == "again"
+        join_queue(
+            served, Owner(name), key_id=name, priority=Priority.NORMAL, cost=cost, trace=trace,
+            limits=GatewayLimits(), now_s=0.0,
+        )  # fmt: skip
+    taken = [waiter.owner for waiter in iter(served.queue.take, None)]
+    assert [owner.name for owner in taken if isinstance(owner, Owner)] == order
 
 
 def has_length(values: list[str], length: int) -> bool:
@@ -104,18 +131,20 @@ async def test_the_queue_is_fair_between_keys(replica: Start) -> None:
     assert order.index("modest") <= 2, order
 
 
-async def test_a_full_queue_answers_429_and_a_long_wait_503(replica: Start) -> None:
+@pytest.mark.parametrize("told_s", [None, 42])
+async def test_a_full_queue_answers_429_and_a_long_wait_503(replica: Start, told_s: int | None) -> None:
+    """`told_s`: `limits.retry_after_seconds` of the model."""
     one = await replica("one")
     gated = Gated(one)
     limits = GatewayLimits(queue=2, queue_wait_s=1.0)
     async with running_gateway(limits=limits) as gateway, caller(gateway.url) as client:
-        gateway.serve("m", one, capacity=1)
+        gateway.serve("m", one, capacity=1, retry_after_s=told_s)
         calls = [asyncio.ensure_future(client.post(CHAT, json=BODY)) for _ in range(3)]
         await until(lambda: gateway.gateway.inflight.queue_depth("m") == 2, "two wait")
         full = await client.post(CHAT, json=BODY)
         assert (full.status_code, full.json()["error"]["code"]) == (429, "queue_full")
         assert full.json()["error"]["type"] == "rate_limit_error"
-        assert int(full.headers["retry-after"]) >= 1
+        assert full.headers["retry-after"] == str(told_s or 1)
         await until(lambda: sum(call.done() for call in calls) == 2, "two were published that it takes too long")
         assert 'corral_queue_wait_seconds_count{model="m"} 2' in gateway.metrics()
         gated.gate.release()
@@ -124,7 +153,7 @@ async def test_a_full_queue_answers_429_and_a_long_wait_503(replica: Start) -> N
     late = next(answer for answer in answers if answer.status_code == 503)
     assert late.json()["error"]["code"] == "queue_wait_exceeded"
     assert "initial queue position: " in late.json()["error"]["message"]
-    assert late.headers["retry-after"]
+    assert late.headers["retry-after"] == str(told_s or 5)
 
 
 async def test_a_client_that_disconnects_leaves_the_queue(replica: Start) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from corral.core.errors import Unavailable
+from corral.core.replicas.attached import ServerTrust
 from corral.core.replicas.routing import ModelRoute, ReplicaId, RouteReplica, RouteSnapshot
 from corral.frontend.gateway.endpoints import Endpoint, Pick, ServedModel
 from corral.frontend.gateway.error_responses import stopping
@@ -94,7 +95,7 @@ class ScriptedLink:
 class ScriptedUpstream:
     links: dict[str, ScriptedLink] = field(default_factory=dict)
 
-    def open(self, address: str) -> ScriptedLink:
+    def open(self, address: str, *, trust: ServerTrust | None = None) -> ScriptedLink:
         return self.links.setdefault(address, ScriptedLink())
 
 
@@ -148,6 +149,9 @@ class ScriptedLoads:
 
     async def ensure(self, model: str, *, within_s: float) -> None:
         await self.done
+
+    def describe(self, model: str) -> str:
+        return ""
 
 
 class ScriptedRoutes:
@@ -289,6 +293,18 @@ async def holding(rig: Rig) -> None:
 async def relaying(rig: Rig) -> None:
     await sent(rig)
     sink(rig).on_answer(200, EVENTS, EVENT, False)
+
+
+async def relaying_head(rig: Rig) -> None:
+    """The client has the head of a stream, and no event yet."""
+    await sent(rig)
+    sink(rig).on_answer(200, EVENTS, b"", False)
+
+
+async def relaying_words(rig: Rig) -> None:
+    """The client has a part of a text."""
+    await sent(rig)
+    sink(rig).on_answer(200, EVENTS, b'data: {"choices":[{"index":0,"delta":{"content":"One"}}]}\n\n', False)
 
 
 async def relaying_bytes(rig: Rig) -> None:
@@ -507,6 +523,10 @@ TABLE: list[tuple[Setup, Callable[[Rig], None], type[Phase], int]] = [
     (relaying, client_leaves, Ended, 200),
     (relaying, frontend_stops, Ended, 200),
     (relaying_bytes, breaks, Ended, 200),
+    (relaying_head, breaks, Probing, 200),
+    (relaying_head, client_leaves, Ended, 200),
+    (relaying_head, frontend_stops, Ended, 200),
+    (relaying_words, breaks, Ended, 200),
     (probing, process_is_dead, Queued, 0),
     (probing, process_is_alive, Ended, 502),
     (probing, client_leaves, Ended, 0),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from corral.core.models.config import ModelConfig, parse_model_config
+from corral.core.models.golden_prompts import GoldenPromptFailed
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.routing import OPENAI
 from corral.frontend.gateway.replica_proof import NotProven, ReplicaProof
@@ -65,3 +66,26 @@ async def test_a_process_that_rejects_its_token_or_is_gone_is_not_proven(upstrea
         await proof().prove(config(), replace(replica(upstream.address), token="another"))
     with pytest.raises(NotProven, match="did not answer a small request"):
         await proof().prove(config(), replica(f"127.0.0.1:{free_port()}"))
+
+
+async def test_golden_prompts_are_compared_with_the_answers(upstream: OpenAiUpstream) -> None:
+    """The server repeats what it was told."""
+    good = [
+        {"prompt": "one two", "expect": "you said one two"},
+        {"prompt": "three four", "contains": "four", "max_tokens": 5},
+    ]
+    assert await proof().run(config(golden_prompts=good), replica(upstream.address)) == 2
+    sent = upstream.requests[-1][1]
+    assert (sent["temperature"], sent["max_tokens"]) == (0, 5)
+    await proof().prove(config(golden_prompts=good), replica(upstream.address))
+    wrong = config(golden_prompts=[*good, {"prompt": "five", "expect": "six"}])
+    with pytest.raises(GoldenPromptFailed, match=r"golden prompt 3 of 3 .* expected 'six', got 'you said five'"):
+        await proof().prove(wrong, replica(upstream.address))
+
+
+async def test_a_replica_that_is_gone_fails_no_golden_prompt(upstream: OpenAiUpstream) -> None:
+    asked = config(golden_prompts=[{"prompt": "x", "matches": "^[0-9]+$"}])
+    with pytest.raises(NotProven, match="did not answer a golden prompt"):
+        await proof().run(asked, replica(f"127.0.0.1:{free_port()}"))
+    with pytest.raises(GoldenPromptFailed, match="status 401"):
+        await proof().run(asked, replace(replica(upstream.address), token="another"))

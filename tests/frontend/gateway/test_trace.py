@@ -136,11 +136,14 @@ async def test_a_trace_has_the_load_and_the_queue_whose_time_limit_begins_after_
             await asyncio.sleep(3.2)
             gateway.serve("m", one, capacity=1)
 
+        def describe(self, model: str) -> str:
+            return ""
+
     limits = GatewayLimits(queue=3, queue_wait_s=3)
     async with running_gateway(limits=limits, loads=Loads()) as gateway, caller(gateway) as client:
         gateway.serve("m")
         calls = [asyncio.ensure_future(client.post(CHAT, json=BODY)) for _ in range(3)]
-        await until(lambda: gateway.gateway.table.by_name["m"].waiting_for_load == 3, "three wait for the load")
+        await until(lambda: gateway.gateway.table.by_name["m"].loading.length == 3, "three wait for the load")
         too_many = await client.post(CHAT, json=BODY)
         assert (too_many.status_code, too_many.json()["error"]["code"]) == (429, "queue_full")
         answers = await asyncio.gather(*calls)

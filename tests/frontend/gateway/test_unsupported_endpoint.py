@@ -73,6 +73,6 @@ async def test_other_not_found_errors_of_a_backend_are_relayed(
         await answering.json(said, status=404)
 
     one.script = script
-    gateway.serve("m", one)
+    gateway.serve("m", one, endpoints=frozenset({"/v1/responses"}))
     answer = await client.post("/v1/responses", json={"model": "m", "input": "hi", "previous_response_id": "resp_1"})
     assert (answer.status_code, answer.json()) == (404, said)

@@ -150,6 +150,33 @@ def test_one_nodes_secret_does_not_act_for_another(open_frontend: Any) -> None:
     assert open_frontend.admin.nodes()["theirs"]["status_reason"] != "deregistered by its worker"
 
 
+def ask_for_blob(frontend: Any, node_id: str, bearer: str, instance: str = "one", **claim: Any) -> Any:
+    return call(
+        "POST", f"{frontend.url}/api/node/{node_id}/downloads", key=bearer,
+        body={"blobs": [{"digest": f"sha256:{'0' * 64}", **claim}]}, headers={"X-Corral-Instance": instance},
+    )  # fmt: skip
+
+
+def test_only_approved_corral_workers_share_downloads(frontend: Any) -> None:
+    stranger = frontend.register(name="pending", corral=corral_claim("s" * 43)).json()["id"]
+    assert ask_for_blob(frontend, stranger, "s" * 43).status == 403
+    member = frontend.register(name="sharing", corral=corral_claim("m" * 43)).json()["id"]
+    assert frontend.admin.call("POST", f"/api/nodes/{member}/approve").status == 200
+    assert ask_for_blob(frontend, stranger, "s" * 43, bytes_done=1 << 40, rate_bytes_per_s=1e12).status == 403
+    assert ask_for_blob(frontend, member, "s" * 43).status == 403
+    assert ask_for_blob(frontend, member, "m" * 43, instance="older").status == 409
+    assert ask_for_blob(frontend, member, "m" * 43).json()["blobs"][0]["leads"] is True
+    localai = frontend.register(name="sharing-localai").json()["id"]
+    assert frontend.admin.call("POST", f"/api/nodes/{localai}/approve").status == 200
+    assert ask_for_blob(frontend, localai, "test-registration-token").status == 403
+
+
+def test_impossible_figures_of_a_download_are_rejected(open_frontend: Any) -> None:
+    node = open_frontend.register(name="figures", corral=corral_claim("i" * 43)).json()["id"]
+    for claim in ({"rate_bytes_per_s": 1e15}, {"bytes_done": 1 << 62}, {"bytes_done": -1}):
+        assert ask_for_blob(open_frontend, node, "i" * 43, **claim).status == 400
+
+
 def test_an_outdated_process_is_fenced_and_cannot_deregister_its_successor(open_frontend: Any) -> None:
     key = "f" * 43
     node_id = open_frontend.register(name="twice", corral=corral_claim(key, "old")).json()["id"]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from corral.core.errors import Conflict, NotFound
-from corral.core.replicas.footprints import FootprintKey
+from corral.core.replicas.footprints import FootprintKey, Peak
 from corral.core.replicas.placement import Need
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.replicas.scaling import Add
@@ -130,13 +130,13 @@ async def test_what_no_process_is_started_with_takes_effect_at_once(stores: Stor
     """The same process serves on, under the new revision, and with what was learned of it."""
     await add_nodes(stores, make_node("a"))
     before = await serve(stores)
-    await stores.footprints.record_peaks({FootprintKey("tiny", before.revision, "sha256:1", "cpu"): 5 << 30})
+    await stores.footprints.record_peaks({FootprintKey("tiny", before.revision, "sha256:1", "cpu"): Peak(5 << 30, 8)})
     text = TINY + "description: small\naliases: [small]\nsystem_prompt: Be brief.\nstopwords: [x]\npinned: true\n"
     saved = await stores.models.save(text, "bob")
     assert (saved.pending, saved.aliases) == (None, ("small",))
     assert saved.revision != before.revision
     assert await served(stores) == [saved.revision]
-    assert await stores.footprints.read_peaks("tiny", saved.revision) == {"cpu": 5 << 30}
+    assert await stores.footprints.read_peaks("tiny", saved.revision) == {"cpu": Peak(5 << 30, 8)}
     [row] = await stores.replicas.read_all()
     assert (row.id, row.state) == (before.id, ReplicaState.READY)
 

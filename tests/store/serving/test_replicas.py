@@ -15,7 +15,7 @@ from corral.core.nodes.observed import Observation, ObservedProcess, ProcessStat
 from corral.core.nodes.presence import Presence
 from corral.core.processes.leases import NodeShare
 from corral.core.replicas.availability import Availability
-from corral.core.replicas.footprints import FootprintKey
+from corral.core.replicas.footprints import FootprintKey, Peak
 from corral.core.replicas.load_jobs import LoadProgress, LoadState
 from corral.core.replicas.placement import GIB, Decision, Need, Placed, place
 from corral.core.replicas.replica import Replica, ReplicaState
@@ -421,10 +421,11 @@ async def test_a_process_that_its_node_ended_itself_is_not_revoked(stores: Store
 
 
 async def test_footprints_only_grow(stores: Stores) -> None:
-    for peak in (100, 300, 200):
+    for peak in (Peak(100, 1), Peak(300, 32), Peak(200, 8)):
         await stores.footprints.record_peaks({FootprintKey("m", "r", "d", "cpu"): peak})
-    await stores.footprints.record_peaks({FootprintKey("m", "r", "d2", "nvidia"): 50})
-    assert await stores.footprints.read_peaks("m", "r") == {"cpu": 300, "nvidia": 50}
+    await stores.footprints.record_peaks({FootprintKey("m", "r", "d3", "cpu"): Peak(250, 2)})
+    await stores.footprints.record_peaks({FootprintKey("m", "r", "d2", "nvidia"): Peak(50)})
+    assert await stores.footprints.read_peaks("m", "r") == {"cpu": Peak(300, 32), "nvidia": Peak(50)}
     assert await stores.footprints.read_peaks("m", "other") == {}
 
 
@@ -715,3 +716,14 @@ async def test_who_has_lost_the_lease_reaps_and_loads_nothing(stores: Stores) ->
         await stores.load_jobs.delete_obsolete("tiny", [], seen_at=0, lease=late)
     assert await routed(stores) == ["a"]
     assert await stores.load_jobs.read_all() == []
+
+
+async def test_a_route_tells_what_the_configuration_says_of_its_model(stores: Stores) -> None:
+    await add_nodes(stores, make_node("a"))
+    await serve(stores, text=TINY + "context_size: 4096\nmmproj: eyes.gguf\nlimits: {retry_after_seconds: 42}\n")
+    [route] = (await stores.replicas.read_routes()).routes
+    assert (route.retry_after_s, route.context_size, route.capabilities) == (
+        42,
+        4096,
+        ("completion", "tools", "vision"),
+    )

@@ -5,13 +5,17 @@ import json
 import os
 import re
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from corral.core.backends.blob_tokens import VALID_S, make_blob_token
 from corral.core.processes.process import ProcessKey
 from corral.worker.files.areas import Area
-from harness.file_server import RunningFileServer
+from corral.worker.web.blobs import RESPONSES_MOST
+from harness.file_server import BLOB_TOKEN, RunningFileServer
 from harness.programs import Answer
 from harness.waiting import wait_until
 
@@ -233,6 +237,60 @@ def test_every_path_but_health_wants_the_token(server: RunningFileServer) -> Non
     for path in ("/healthz", "/readyz"):
         assert server.call("GET", path, key=None).body == b"ok"
         assert server.call("HEAD", path, key=None).status == 200
+
+
+def test_a_token_of_one_blob_opens_that_blob_only(server: RunningFileServer, tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(DATA)
+    server.blobs.update({"sha256:aa": tmp_path / "blob", "sha256:bb": tmp_path / "blob"})
+    token = make_blob_token(BLOB_TOKEN, "sha256:aa", now_s=time.time())
+    assert server.call("GET", "/artifacts/blobs/sha256:aa", key=token).body == DATA
+    assert server.call("GET", "/artifacts/blobs/sha256:bb", key=token).status == 401
+    assert server.call("GET", "/v1/files/models/x", key=token).status == 401
+    old = make_blob_token(BLOB_TOKEN, "sha256:aa", now_s=time.time() - 2 * VALID_S)
+    assert server.call("GET", "/artifacts/blobs/sha256:aa", key=old).status == 401
+
+
+def test_an_unfinished_blob_is_served_as_it_grows(server: RunningFileServer, tmp_path: Path) -> None:
+    partial = tmp_path / "partial"
+    partial.write_bytes(DATA[:1000])
+    server.partial_blobs["sha256:aa"] = partial
+
+    def ask(first: int) -> Answer:
+        wanted = f"bytes={first}-"
+        return server.call("GET", "/artifacts/blobs/sha256:aa", key=BLOB_TOKEN, Range=wanted, X_Corral_Wait="1")
+
+    answer = ask(0)
+    assert (answer.status, answer.body, answer.headers["content-range"]) == (206, DATA[:1000], "bytes 0-999/*")
+    assert ask(1000).status == 204, "nothing new"
+    assert server.call("GET", "/artifacts/blobs/sha256:aa", key=BLOB_TOKEN, X_Corral_Wait="1").status == 400
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(ask, 1000)
+        wait_until(lambda: server.watchers or None, what="it waits for news")
+        partial.write_bytes(DATA * 10)
+        for changed in list(server.watchers):
+            changed()
+        answer = waiting.result()
+    assert (answer.status, answer.body) == (206, (DATA * 10)[1000:])
+
+    (tmp_path / "whole").write_bytes(DATA)
+    del server.partial_blobs["sha256:aa"]
+    server.blobs["sha256:aa"] = tmp_path / "whole"
+    assert ask(len(DATA) - 10).body == DATA[-10:]
+
+
+def test_more_readers_of_unfinished_blobs_than_places_all_get_theirs(server: RunningFileServer, tmp_path: Path) -> None:
+    partial = tmp_path / "partial"
+    partial.write_bytes(DATA * 10)
+    server.partial_blobs["sha256:aa"] = partial
+
+    def ask(_: int) -> bytes:
+        return server.call(
+            "GET", "/artifacts/blobs/sha256:aa", key=BLOB_TOKEN, Range="bytes=0-", X_Corral_Wait="1"
+        ).body
+
+    with ThreadPoolExecutor(2 * RESPONSES_MOST) as threads:
+        assert set(threads.map(ask, range(3 * RESPONSES_MOST))) == {DATA * 10}
 
 
 def test_blobs_are_served_by_digest_with_ranges_to_other_workers(server: RunningFileServer, tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 import { ask, change, pathOf, query, read } from "./http";
 import type {
+  Attached,
+  AttachRequest,
   Audit,
   Available,
   AvailableModels,
   CreatedKey,
   Dependents,
+  Endpoint,
   ExternalInstallRequest,
   FleetBackend,
   FollowRequest,
@@ -13,6 +16,9 @@ import type {
   Intent,
   JoinCommand,
   Key,
+  KeyChange,
+  KeyLimits,
+  KeyUsage,
   LogLine,
   Model,
   ModelDetail,
@@ -23,16 +29,21 @@ import type {
   NodeBackend,
   NodeExplanation,
   NodeHistory,
-  OnDrift,
   Operation,
   OperationList,
   Overview,
   PinRequest,
   Policy,
+  Preview,
+  PolicyRequest,
+  PublicRoute,
   Replica,
   Revision,
   RevisionChanges,
   RollbackRequest,
+  Rollout,
+  Rollouts,
+  RouteBody,
   Scheduling,
   SchedulingRequest,
   Session,
@@ -94,6 +105,11 @@ export const api = {
   dismissOperation: (id: string) => change("POST", operationPath(id, "dismiss")),
   listExhausted: (signal?: AbortSignal) => read<Intent[]>("api/intents?state=dead_lettered", signal),
 
+  listRollouts: (signal?: AbortSignal) => read<Rollouts>("api/rollouts", signal),
+  readRollout: (id: string, signal?: AbortSignal) => read<Rollout>(pathOf("api", "rollouts", id), signal),
+  steerRollout: (id: string, action: string, reason?: string) =>
+    ask<Rollout>("POST", pathOf("api", "rollouts", id, action), reason === undefined ? undefined : { reason }),
+
   listFleetBackends: (signal?: AbortSignal) => read<FleetBackend[]>("api/fleet/backends", signal),
   listSlowBuilds: (signal?: AbortSignal) => read<SlowBuild[]>("api/fleet/slow-builds", signal),
   listAvailable: (everything: boolean, signal?: AbortSignal) =>
@@ -106,6 +122,9 @@ export const api = {
     ask<Started>("POST", pathOf("api", "backends", "install", element), target),
   upgradeBackend: (element: string, target: UpgradeRequest) =>
     ask<Started>("POST", pathOf("api", "backends", "upgrade", element), target),
+  /** What the upgrade would do; nothing is started. */
+  previewUpgrade: (element: string, target: UpgradeRequest) =>
+    ask<Preview>("POST", `${pathOf("api", "backends", "upgrade", element)}?dry_run=true`, target),
   upgradeAll: () => ask<UpgradesStarted>("POST", "api/backends/upgrades/apply"),
   rollbackBackend: (element: string, target: RollbackRequest) =>
     ask<Started>("POST", pathOf("api", "backends", element, "rollback"), target),
@@ -118,7 +137,7 @@ export const api = {
   deleteBackend: (element: string, target: Target) =>
     ask<Started>("POST", pathOf("api", "backends", "delete", element), target),
   listPolicies: (signal?: AbortSignal) => read<Policy[]>("api/policies", signal),
-  changePolicy: (id: string, onDrift: OnDrift) => change("PATCH", pathOf("api", "policies", id), { on_drift: onDrift }),
+  changePolicy: (id: string, request: PolicyRequest) => change("PATCH", pathOf("api", "policies", id), request),
   endPolicy: (id: string) => change("DELETE", pathOf("api", "policies", id)),
 
   listModels: (signal?: AbortSignal) => read<Model[]>("api/models", signal),
@@ -153,10 +172,22 @@ export const api = {
   listScheduling: (signal?: AbortSignal) => read<Scheduling[]>("api/nodes/scheduling", signal),
   saveScheduling: (request: SchedulingRequest) => change("POST", "api/nodes/scheduling", request),
   deleteScheduling: (model: string) => change("DELETE", nodePath("scheduling", model)),
+  listEndpoints: (model: string, signal?: AbortSignal) => read<Endpoint[]>(modelPath(model, "endpoints"), signal),
+  attachEndpoint: (model: string, request: AttachRequest) =>
+    ask<Attached>("POST", modelPath(model, "endpoints"), request),
+  detachEndpoint: (model: string, id: string) => change("DELETE", modelPath(model, "endpoints", id)),
+  listRoutes: (signal?: AbortSignal) => read<PublicRoute[]>("api/routes", signal),
+  saveRoute: (name: string, body: RouteBody) => ask<PublicRoute>("PUT", pathOf("api", "routes", name), body),
+  deleteRoute: (name: string) => change("DELETE", pathOf("api", "routes", name)),
 
   listKeys: (signal?: AbortSignal) => read<Key[]>("api/keys", signal),
   createKey: (key: NewKey) => ask<CreatedKey>("POST", "api/keys", key),
   setKeyModels: (id: string, models: string[] | null) => change("PUT", pathOf("api", "keys", id, "models"), { models }),
+  editKey: (id: string, edited: KeyChange) => change("PATCH", pathOf("api", "keys", id), edited),
+  readKeyUsage: (id: string, signal?: AbortSignal) =>
+    read<KeyUsage>(`${pathOf("api", "keys", id, "usage")}?days=30`, signal),
+  readKeyDefaults: (signal?: AbortSignal) => read<KeyLimits>("api/key-defaults", signal),
+  editKeyDefaults: (limits: KeyLimits) => change("PATCH", "api/key-defaults", limits),
   revokeKey: (id: string) => change("DELETE", pathOf("api", "keys", id)),
   listUsageByKey: (signal?: AbortSignal) => read<Usage[]>("api/usage?by=key&days=30", signal),
   listAudit: (before: number | undefined, signal?: AbortSignal) =>

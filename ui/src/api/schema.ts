@@ -40,6 +40,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/node/{node_id}/downloads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Downloads
+         * @description Answers a worker that needs blobs: which node of its site fetches each of them.
+         */
+        post: operations["downloads_api_node__node_id__downloads_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/node/{node_id}/drain": {
         parameters: {
             query?: never;
@@ -383,6 +403,116 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/routes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Routes
+         * @description Lists all routes.
+         */
+        get: operations["list_routes_api_routes_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/routes/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Save Route
+         * @description Adds a route, or replaces the one of this name.
+         */
+        put: operations["save_route_api_routes__name__put"];
+        post?: never;
+        /**
+         * Delete Route
+         * @description Deletes a route. Its models stay.
+         */
+        delete: operations["delete_route_api_routes__name__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/endpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List All Endpoints
+         * @description Lists the attached endpoints of all models.
+         */
+        get: operations["list_all_endpoints_api_endpoints_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/endpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Endpoints
+         * @description Lists the attached endpoints of a model.
+         */
+        get: operations["list_endpoints_api_models__name__endpoints_get"];
+        put?: never;
+        /**
+         * Attach Endpoint
+         * @description Attaches a server that already runs to a model, which is added if there is none of this name. The server is
+         *     probed first; one that does not answer is attached all the same, and gets requests once it does. The same URL
+         *     again changes the endpoint's settings, as far as they are given (200).
+         */
+        post: operations["attach_endpoint_api_models__name__endpoints_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/models/{name}/endpoints/{endpoint}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Detach Endpoint
+         * @description Detaches a server. It gets no new requests; those that are open are finished.
+         */
+        delete: operations["detach_endpoint_api_models__name__endpoints__endpoint__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -785,7 +915,8 @@ export interface paths {
         get?: never;
         /**
          * Change Key Models
-         * @description Sets the models that a key may use; `null` for all. Every frontend applies it within five seconds.
+         * @description Sets the models and routes that a key may use; `null` for all. Every frontend applies it within five
+         *     seconds.
          */
         put: operations["change_key_models_api_keys__id_or_name__models_put"];
         post?: never;
@@ -811,6 +942,55 @@ export interface paths {
          *     lost the store and the message bus within a minute.
          */
         delete: operations["revoke_key_api_keys__id_or_name__delete"];
+        options?: never;
+        head?: never;
+        /**
+         * Edit Key
+         * @description Changes limits, expiry date or models of a key. Every frontend applies it within five seconds.
+         */
+        patch: operations["edit_key_api_keys__id_or_name__patch"];
+        trace?: never;
+    };
+    "/api/key-defaults": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Key Defaults
+         * @description Shows the limits of keys that have none of their own.
+         */
+        get: operations["show_key_defaults_api_key_defaults_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Edit Key Defaults
+         * @description Changes the limits of keys that have none of their own; limits that are absent stay as they are. Every
+         *     frontend applies it within five seconds.
+         */
+        patch: operations["edit_key_defaults_api_key_defaults_patch"];
+        trace?: never;
+    };
+    "/api/keys/{id_or_name}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Key Usage
+         * @description Shows what a key has used, day by day and of its limits.
+         */
+        get: operations["show_key_usage_api_keys__id_or_name__usage_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1153,6 +1333,148 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/rollouts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Rollouts
+         * @description Lists the rollouts that run, and the last fifty that ended; newest first. Edits of models, which are proven
+         *     on one replica before they replace the others, are listed beside them.
+         */
+        get: operations["list_rollouts_api_rollouts_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rollouts/{rollout_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Rollout
+         * @description Shows a rollout: its waves, nodes, gates and what happened. The id is that of its operation, or the
+         *     beginning of it.
+         */
+        get: operations["show_rollout_api_rollouts__rollout_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rollouts/{rollout_id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause Rollout
+         * @description Lets no further wave begin. Nodes that have begun go on, and a failed gate still rolls back.
+         */
+        post: operations["pause_rollout_api_rollouts__rollout_id__pause_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rollouts/{rollout_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume Rollout
+         * @description Continues a paused rollout.
+         */
+        post: operations["resume_rollout_api_rollouts__rollout_id__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rollouts/{rollout_id}/promote": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Promote Rollout
+         * @description Begins the next wave now: after the canaries, or without watching the current wave any longer.
+         */
+        post: operations["promote_rollout_api_rollouts__rollout_id__promote_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rollouts/{rollout_id}/abort": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Abort Rollout
+         * @description Ends a rollout that has not ended. Nodes that have the new version go back to the previous one.
+         */
+        post: operations["abort_rollout_api_rollouts__rollout_id__abort_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/rollouts/{rollout_id}/allow": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Allow Version
+         * @description Offers the version of a failed rollout again.
+         */
+        post: operations["allow_version_api_rollouts__rollout_id__allow_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/backends/job/{operation_id}": {
         parameters: {
             query?: never;
@@ -1266,7 +1588,7 @@ export interface paths {
         put?: never;
         /**
          * Install External
-         * @description Installs a backend from a location outside the galleries.
+         * @description Installs a backend from a location outside the galleries. With `dry_run`, only the plan is answered.
          */
         post: operations["install_external_api_backends_install_external_post"];
         delete?: never;
@@ -1571,7 +1893,8 @@ export interface paths {
         put?: never;
         /**
          * Upgrade All
-         * @description Upgrades every backend that has a newer version, except on nodes where its version is pinned.
+         * @description Upgrades every backend that has a newer version, except on nodes where its version is pinned, and versions
+         *     that failed in a rollout or are being rolled out.
          */
         post: operations["upgrade_all_api_backends_upgrades_apply_post"];
         delete?: never;
@@ -1691,7 +2014,8 @@ export interface paths {
         /**
          * Explain
          * @description Shows, for each node that has the backend or is to get it, or for one node: why this build and this version,
-         *     whether an upgrade is held back, and why drift is not corrected. `name` is a backend, a build or an alias.
+         *     whether an upgrade is held back, what an open rollout waits for, why drift is not corrected, and whether an
+         *     accelerator is not used. `name` is a backend, a build or an alias.
          */
         get: operations["explain_api_why_backends__name__get"];
         put?: never;
@@ -1742,7 +2066,7 @@ export interface paths {
         head?: never;
         /**
          * Change Policy
-         * @description Changes what the policy does about drift.
+         * @description Changes what the policy does about drift, or how versions change on its nodes.
          */
         patch: operations["change_policy_api_policies__policy_id__patch"];
         trace?: never;
@@ -1944,6 +2268,47 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pull": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pull Model
+         * @description Adds a model from a gallery and loads it. Answers with a line of JSON for each step, or with `stream: false`
+         *     with one object at the end.
+         */
+        post: operations["pull_model_api_pull_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/delete": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Pulled Model
+         * @description Deletes a model and stops its replicas. The answer has no body.
+         */
+        delete: operations["delete_pulled_model_api_delete_delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2152,6 +2517,7 @@ export interface components {
              * @default
              */
             version: string;
+            rollout?: components["schemas"]["RolloutBody"] | null;
             /** Id */
             id: string;
         };
@@ -2166,6 +2532,68 @@ export interface components {
             status: components["schemas"]["NodeStatus"];
             /** Message */
             message: string;
+        };
+        /** AttachAnswer */
+        AttachAnswer: {
+            /** Id */
+            id: string;
+            /** Model */
+            model: string;
+            /** Url */
+            url: string;
+            /** Upstream Model */
+            upstream_model: string;
+            protocol: components["schemas"]["UpstreamProtocol"];
+            /** Has Key */
+            has_key: boolean;
+            /** Has Ca */
+            has_ca: boolean;
+            /** Pin */
+            pin: string;
+            /** Limit */
+            limit: number;
+            /** Weight */
+            weight: number;
+            state: components["schemas"]["EndpointState"];
+            health: components["schemas"]["EndpointHealth"];
+            /** Reason */
+            reason: string;
+            /** In Flight */
+            in_flight: number;
+            /** Last Used */
+            last_used: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            /** Is New */
+            is_new: boolean;
+            /** Warnings */
+            warnings: string[];
+        };
+        /**
+         * AttachRequest
+         * @description An endpoint that is attached already keeps what is left out; an empty text clears it.
+         */
+        AttachRequest: {
+            /** Url */
+            url: string;
+            /** Upstream Model */
+            upstream_model?: string | null;
+            /** Api Key */
+            api_key?: string | null;
+            protocol?: components["schemas"]["UpstreamProtocol"] | null;
+            /** Ca Pem */
+            ca_pem?: string | null;
+            /** Pin */
+            pin?: string | null;
+            /** Limit */
+            limit?: number | null;
+            /** Weight */
+            weight?: number | null;
         };
         /** AuditEntry */
         AuditEntry: {
@@ -2238,6 +2666,8 @@ export interface components {
             backend: string;
             /** Nodes */
             nodes: components["schemas"]["ExplainedBackend"][];
+            /** Slow Builds */
+            slow_builds: components["schemas"]["SlowBuild"][];
         };
         /** BackendOffer */
         BackendOffer: {
@@ -2298,6 +2728,8 @@ export interface components {
             pending: string;
             /** Pinned */
             pinned: string;
+            /** Held Back */
+            held_back: string;
             /** Unchecked */
             unchecked: string;
         };
@@ -2425,8 +2857,24 @@ export interface components {
             revoked_at: string | null;
             /** Models */
             models: string[] | null;
+            limits: components["schemas"]["LimitsView"];
+            in_force: components["schemas"]["LimitsInForceView"];
+            /** Expires At */
+            expires_at: string | null;
             /** Key */
             key: string;
+        };
+        /** DayUsage */
+        DayUsage: {
+            /**
+             * Day
+             * Format: date
+             */
+            day: string;
+            /** Requests */
+            requests: number;
+            /** Tokens */
+            tokens: number;
         };
         /** DecisionView */
         DecisionView: {
@@ -2522,6 +2970,53 @@ export interface components {
             process_key: string;
         };
         /**
+         * EndpointHealth
+         * @enum {string}
+         */
+        EndpointHealth: "healthy" | "unhealthy";
+        /** EndpointObject */
+        EndpointObject: {
+            /** Id */
+            id: string;
+            /** Model */
+            model: string;
+            /** Url */
+            url: string;
+            /** Upstream Model */
+            upstream_model: string;
+            protocol: components["schemas"]["UpstreamProtocol"];
+            /** Has Key */
+            has_key: boolean;
+            /** Has Ca */
+            has_ca: boolean;
+            /** Pin */
+            pin: string;
+            /** Limit */
+            limit: number;
+            /** Weight */
+            weight: number;
+            state: components["schemas"]["EndpointState"];
+            health: components["schemas"]["EndpointHealth"];
+            /** Reason */
+            reason: string;
+            /** In Flight */
+            in_flight: number;
+            /** Last Used */
+            last_used: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+        };
+        /**
+         * EndpointState
+         * @enum {string}
+         */
+        EndpointState: "attached" | "draining";
+        /**
          * Ensure
          * @enum {string}
          */
@@ -2576,6 +3071,8 @@ export interface components {
             version_reason: string;
             /** Upgrade */
             upgrade: string;
+            /** Rollout */
+            rollout: string;
             /** Last Change */
             last_change: string;
             /** Drift */
@@ -2614,6 +3111,7 @@ export interface components {
              * @default
              */
             version: string;
+            rollout?: components["schemas"]["RolloutBody"] | null;
             /** Uri */
             uri: string;
             /**
@@ -2704,6 +3202,33 @@ export interface components {
             age_s: number;
             /** Problem */
             problem: string;
+        };
+        /**
+         * GateOutcome
+         * @enum {string}
+         */
+        GateOutcome: "passed" | "failed" | "unjudged";
+        /** GateVerdict */
+        GateVerdict: {
+            /** Gate */
+            gate: string;
+            outcome: components["schemas"]["GateOutcome"];
+            /** Detail */
+            detail: string;
+            /**
+             * Model
+             * @default
+             */
+            model: string;
+            /**
+             * Node Class
+             * @default
+             */
+            node_class: string;
+            /** New */
+            new?: number | null;
+            /** Old */
+            old?: number | null;
         };
         /** GpuView */
         GpuView: {
@@ -2818,6 +3343,7 @@ export interface components {
              * @default
              */
             version: string;
+            rollout?: components["schemas"]["RolloutBody"] | null;
         };
         /** Installation */
         Installation: {
@@ -2920,10 +3446,43 @@ export interface components {
              */
             localai_command: string;
         };
+        /**
+         * KeyChange
+         * @description Fields that are absent stay as they are.
+         */
+        KeyChange: {
+            /** Models */
+            models?: string[] | null;
+            /** @default {} */
+            limits: components["schemas"]["LimitsView"];
+            /** Expires At */
+            expires_at?: string | null;
+        };
         /** KeyModels */
         KeyModels: {
             /** Models */
             models: string[] | null;
+        };
+        /** KeyUsageView */
+        KeyUsageView: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            limits: components["schemas"]["LimitsInForceView"];
+            used: components["schemas"]["UsedNow"];
+            /**
+             * Day Ends At
+             * Format: date-time
+             */
+            day_ends_at: string;
+            /**
+             * Month Ends At
+             * Format: date-time
+             */
+            month_ends_at: string;
+            /** Days */
+            days: components["schemas"]["DayUsage"][];
         };
         /** KeyView */
         KeyView: {
@@ -2945,6 +3504,44 @@ export interface components {
             revoked_at: string | null;
             /** Models */
             models: string[] | null;
+            limits: components["schemas"]["LimitsView"];
+            in_force: components["schemas"]["LimitsInForceView"];
+            /** Expires At */
+            expires_at: string | null;
+        };
+        /**
+         * LimitsInForceView
+         * @description 0: no limit.
+         */
+        LimitsInForceView: {
+            /** Requests Per Minute */
+            requests_per_minute: number;
+            /** Tokens Per Minute */
+            tokens_per_minute: number;
+            /** Concurrent Requests */
+            concurrent_requests: number;
+            /** Tokens Per Day */
+            tokens_per_day: number;
+            /** Tokens Per Month */
+            tokens_per_month: number;
+            priority: components["schemas"]["Priority"];
+        };
+        /**
+         * LimitsView
+         * @description Null: the default applies. 0: no limit, whatever the default.
+         */
+        LimitsView: {
+            /** Requests Per Minute */
+            requests_per_minute?: number | null;
+            /** Tokens Per Minute */
+            tokens_per_minute?: number | null;
+            /** Concurrent Requests */
+            concurrent_requests?: number | null;
+            /** Tokens Per Day */
+            tokens_per_day?: number | null;
+            /** Tokens Per Month */
+            tokens_per_month?: number | null;
+            priority?: components["schemas"]["Priority"] | null;
         };
         /** LoadAnswer */
         LoadAnswer: {
@@ -3214,6 +3811,36 @@ export interface components {
             /** Model Name */
             model_name: string;
         };
+        /**
+         * ModelRolloutState
+         * @enum {string}
+         */
+        ModelRolloutState: "proving" | "replacing" | "completed" | "failed" | "discarded";
+        /**
+         * ModelRolloutView
+         * @description An edit of a model: its revision is proven on one replica before it replaces the one that serves.
+         */
+        ModelRolloutView: {
+            /** Model */
+            model: string;
+            /** Number */
+            number: number;
+            /** Previous */
+            previous: number;
+            state: components["schemas"]["ModelRolloutState"];
+            /** Summary */
+            summary: string;
+            /** Comment */
+            comment: string;
+            /** Actor */
+            actor: string;
+            /** Replicas */
+            replicas: number;
+            /** Other Replicas */
+            other_replicas: number;
+            /** Created At */
+            created_at: string | null;
+        };
         /** ModelSummary */
         ModelSummary: {
             /** Ready */
@@ -3232,6 +3859,10 @@ export interface components {
             scope: components["schemas"]["Scope"];
             /** Models */
             models?: string[] | null;
+            /** @default {} */
+            limits: components["schemas"]["LimitsView"];
+            /** Expires At */
+            expires_at?: string | null;
         };
         /**
          * NodeBackend
@@ -3665,6 +4296,16 @@ export interface components {
              * @default
              */
             pinned: string;
+            /**
+             * Held Back
+             * @default
+             */
+            held_back: string;
+            /**
+             * Rolling Out
+             * @default
+             */
+            rolling_out: string;
         };
         /** OverviewView */
         OverviewView: {
@@ -3672,6 +4313,14 @@ export interface components {
             sample_s: number;
             /** Samples */
             samples: components["schemas"]["SampleView"][];
+        };
+        /** PauseBody */
+        PauseBody: {
+            /**
+             * Reason
+             * @default
+             */
+            reason: string;
         };
         /**
          * PendingView
@@ -3693,6 +4342,12 @@ export interface components {
             /** Held */
             held: boolean;
         };
+        /**
+         * PerNode
+         * @description How a replica is replaced on its node.
+         * @enum {string}
+         */
+        PerNode: "auto" | "rolling" | "stop-first";
         /** PinBody */
         PinBody: {
             /**
@@ -3709,6 +4364,7 @@ export interface components {
             };
             /** Version */
             version: string;
+            rollout?: components["schemas"]["RolloutBody"] | null;
             /**
              * Reason
              * @default
@@ -3758,7 +4414,8 @@ export interface components {
         };
         /** PolicyBody */
         PolicyBody: {
-            on_drift: components["schemas"]["OnDrift"];
+            on_drift?: components["schemas"]["OnDrift"] | null;
+            rollout?: components["schemas"]["RolloutBody"] | null;
         };
         /** PolicyView */
         PolicyView: {
@@ -3786,9 +4443,57 @@ export interface components {
             exceptions: components["schemas"]["ExceptionView"][];
             /** Exception Count */
             exception_count: number;
+            rollout: components["schemas"]["RolloutRequest"] | null;
             /** Pins */
             pins: components["schemas"]["PinView"][];
         };
+        /** PreviewNodeView */
+        PreviewNodeView: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** From Build */
+            from_build: string;
+            /** From Version */
+            from_version: string;
+            /** To Build */
+            to_build: string;
+            /** To Version */
+            to_version: string;
+            /** Method */
+            method: string;
+            /** Reason */
+            reason: string;
+        };
+        /** PreviewSkippedView */
+        PreviewSkippedView: {
+            /** Node Name */
+            node_name: string;
+            /** Reason */
+            reason: string;
+        };
+        /** PreviewView */
+        PreviewView: {
+            /** Backend */
+            backend: string;
+            /** Strategy */
+            strategy: string;
+            /** Soak S */
+            soak_s: number;
+            /** Waves */
+            waves: components["schemas"]["PreviewNodeView"][][];
+            /** Other Nodes */
+            other_nodes: string[];
+            /** Skipped */
+            skipped: components["schemas"]["PreviewSkippedView"][];
+        };
+        /**
+         * Priority
+         * @description Decides the order in the queue while every replica is busy.
+         * @enum {string}
+         */
+        Priority: "high" | "normal" | "low";
         /** RefusedView */
         RefusedView: {
             /**
@@ -3937,6 +4642,10 @@ export interface components {
             candidates?: components["schemas"]["ReplicaTrace"][] | null;
             /** Failed */
             failed?: components["schemas"]["FailureTrace"][] | null;
+            /** Route */
+            route?: string | null;
+            /** Skipped */
+            skipped?: components["schemas"]["SkippedModel"][] | null;
             /** Ending */
             ending?: string | null;
             decision?: components["schemas"]["DecisionView"] | null;
@@ -4025,6 +4734,187 @@ export interface components {
              * @default
              */
             reason: string;
+        };
+        /**
+         * RolloutBody
+         * @description What is not given is decided by the policy, then by the settings.
+         */
+        RolloutBody: {
+            strategy?: components["schemas"]["Strategy"] | null;
+            /**
+             * Waves
+             * @default []
+             */
+            waves: string[];
+            /** Soak S */
+            soak_s?: number | null;
+            per_node?: components["schemas"]["PerNode"] | null;
+            /** Unjudged Passes */
+            unjudged_passes?: boolean | null;
+        };
+        /** RolloutEventView */
+        RolloutEventView: {
+            /** At */
+            at: string | null;
+            /** Wave */
+            wave: number;
+            /** Actor */
+            actor: string;
+            /** Kind */
+            kind: string;
+            /** Text */
+            text: string;
+        };
+        /** RolloutList */
+        RolloutList: {
+            /** Rollouts */
+            rollouts: components["schemas"]["RolloutView"][];
+            /** Revisions */
+            revisions: components["schemas"]["ModelRolloutView"][];
+        };
+        /** RolloutNodeView */
+        RolloutNodeView: {
+            /** Node Id */
+            node_id: string;
+            /** Node Name */
+            node_name: string;
+            /** Node Class */
+            node_class: string;
+            /** Variant */
+            variant: string;
+            /** Previous Version */
+            previous_version: string;
+            /** Method */
+            method: string;
+            /** State */
+            state: string;
+            /** Error */
+            error: string;
+        };
+        /**
+         * RolloutRequest
+         * @description What a command or a policy says about a rollout. None and empty leave it to the policy, then to the settings.
+         */
+        RolloutRequest: {
+            strategy?: components["schemas"]["Strategy"] | null;
+            /**
+             * Sizes
+             * @default []
+             */
+            sizes: string[];
+            /** Soak S */
+            soak_s?: number | null;
+            per_node?: components["schemas"]["PerNode"] | null;
+            /** Unjudged Passes */
+            unjudged_passes?: boolean | null;
+        };
+        /**
+         * RolloutState
+         * @enum {string}
+         */
+        RolloutState: "running" | "paused" | "awaiting_promotion" | "rolling_back" | "completed" | "failed" | "aborted";
+        /** RolloutView */
+        RolloutView: {
+            /** Id */
+            id: string;
+            /** Backend */
+            backend: string;
+            /** Verb */
+            verb: string;
+            /** Actor */
+            actor: string;
+            strategy: components["schemas"]["Strategy"];
+            state: components["schemas"]["RolloutState"];
+            /** Reason */
+            reason: string;
+            /** Summary */
+            summary: string;
+            /** Waits For */
+            waits_for: string;
+            /** Is Overdue */
+            is_overdue: boolean;
+            /** Wave */
+            wave: number;
+            /** Wave Count */
+            wave_count: number;
+            /** Soak S */
+            soak_s: number;
+            per_node: components["schemas"]["PerNode"];
+            /** Unjudged Passes */
+            unjudged_passes: boolean;
+            /** Versions */
+            versions: components["schemas"]["VersionChangeView"][];
+            /** Waves */
+            waves: components["schemas"]["RolloutWaveView"][];
+            /** Held Back */
+            held_back: boolean;
+            /** Allowed By */
+            allowed_by: string;
+            /** Rollback Operation Id */
+            rollback_operation_id: string | null;
+            /** Created At */
+            created_at: string | null;
+            /** Changed At */
+            changed_at: string | null;
+            /** Ended At */
+            ended_at: string | null;
+            /** Events */
+            events: components["schemas"]["RolloutEventView"][];
+        };
+        /** RolloutWaveView */
+        RolloutWaveView: {
+            /** Number */
+            number: number;
+            /** State */
+            state: string;
+            /** Began At */
+            began_at: string | null;
+            /** Soak Ends At */
+            soak_ends_at: string | null;
+            /** Nodes */
+            nodes: components["schemas"]["RolloutNodeView"][];
+            /** Gates */
+            gates: components["schemas"]["GateVerdict"][];
+        };
+        /** RouteBody */
+        RouteBody: {
+            /** Tiers */
+            tiers: components["schemas"]["TargetBody"][][];
+            /**
+             * Sticky
+             * @default false
+             */
+            sticky: boolean;
+        };
+        /** RouteTargetView */
+        RouteTargetView: {
+            /** Model */
+            model: string;
+            /** Weight */
+            weight: number;
+            /** Ready */
+            ready: number;
+        };
+        /** RouteView */
+        RouteView: {
+            /** Name */
+            name: string;
+            /** Tiers */
+            tiers: components["schemas"]["RouteTargetView"][][];
+            /** Sticky */
+            sticky: boolean;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Changed At
+             * Format: date-time
+             */
+            changed_at: string;
+            /** Changed By */
+            changed_by: string;
         };
         /** SampleView */
         SampleView: {
@@ -4138,6 +5028,13 @@ export interface components {
             /** Api Key */
             api_key: string;
         };
+        /** SkippedModel */
+        SkippedModel: {
+            /** Model */
+            model: string;
+            /** Reason */
+            reason: string;
+        };
         /**
          * SlowBuild
          * @description A CPU build on a node with an accelerator.
@@ -4189,6 +5086,21 @@ export interface components {
             /** Problem */
             problem: string;
         };
+        /**
+         * Strategy
+         * @enum {string}
+         */
+        Strategy: "all" | "waves" | "canary";
+        /** TargetBody */
+        TargetBody: {
+            /** Model */
+            model: string;
+            /**
+             * Weight
+             * @default 1
+             */
+            weight: number;
+        };
         /** Targeted */
         Targeted: {
             /**
@@ -4232,6 +5144,7 @@ export interface components {
              * @default false
              */
             unpin: boolean;
+            rollout?: components["schemas"]["RolloutBody"] | null;
         };
         /**
          * UpgradeView
@@ -4250,6 +5163,8 @@ export interface components {
             available_digest: string;
             /** Node Drift */
             node_drift: components["schemas"]["OutdatedNode"][];
+            /** Held Back */
+            held_back: string;
         };
         /** UpgradesStarted */
         UpgradesStarted: {
@@ -4265,7 +5180,17 @@ export interface components {
             pinned: {
                 [key: string]: string;
             };
+            /** Held Back */
+            held_back: {
+                [key: string]: string;
+            };
         };
+        /**
+         * UpstreamProtocol
+         * @description The API that an attached server speaks.
+         * @enum {string}
+         */
+        UpstreamProtocol: "openai" | "ollama" | "anthropic";
         /**
          * UsageGroup
          * @enum {string}
@@ -4294,6 +5219,22 @@ export interface components {
             tokens_in: number;
             /** Tokens Out */
             tokens_out: number;
+        };
+        /**
+         * UsedNow
+         * @description What counts towards the limits now, on all frontends, as far as this one knows.
+         */
+        UsedNow: {
+            /** Requests Per Minute */
+            requests_per_minute: number;
+            /** Tokens Per Minute */
+            tokens_per_minute: number;
+            /** Concurrent Requests */
+            concurrent_requests: number;
+            /** Tokens Per Day */
+            tokens_per_day: number;
+            /** Tokens Per Month */
+            tokens_per_month: number;
         };
         /** ValidationError */
         ValidationError: {
@@ -4331,6 +5272,19 @@ export interface components {
          * @enum {string}
          */
         Verb: "install" | "upgrade" | "rollback" | "delete" | "pin" | "follow";
+        /** VersionChangeView */
+        VersionChangeView: {
+            /** Variant */
+            variant: string;
+            /** Version */
+            version: string;
+            /** Digest */
+            digest: string;
+            /** Previous Version */
+            previous_version: string;
+            /** Previous Digest */
+            previous_digest: string;
+        };
         /** VramBudget */
         VramBudget: {
             /** Value */
@@ -4379,6 +5333,37 @@ export interface operations {
         };
     };
     heartbeat_api_node__node_id__heartbeat_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    downloads_api_node__node_id__downloads_post: {
         parameters: {
             query?: never;
             header?: never;
@@ -4972,6 +5957,217 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LoadView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_routes_api_routes_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RouteView"][];
+                };
+            };
+        };
+    };
+    save_route_api_routes__name__put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RouteBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RouteView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_route_api_routes__name__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_all_endpoints_api_endpoints_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointObject"][];
+                };
+            };
+        };
+    };
+    list_endpoints_api_models__name__endpoints_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointObject"][];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    attach_endpoint_api_models__name__endpoints_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AttachRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AttachAnswer"];
+                };
+            };
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AttachAnswer"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    detach_endpoint_api_models__name__endpoints__endpoint__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                endpoint: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointObject"];
                 };
             };
             /** @description Validation Error */
@@ -5797,6 +6993,127 @@ export interface operations {
             };
         };
     };
+    edit_key_api_keys__id_or_name__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id_or_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    show_key_defaults_api_key_defaults_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitsView"];
+                };
+            };
+        };
+    };
+    edit_key_defaults_api_key_defaults_patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LimitsView"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LimitsView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    show_key_usage_api_keys__id_or_name__usage_get: {
+        parameters: {
+            query?: {
+                days?: number;
+            };
+            header?: never;
+            path: {
+                id_or_name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyUsageView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     show_session_api_session_get: {
         parameters: {
             query?: never;
@@ -6294,6 +7611,216 @@ export interface operations {
             };
         };
     };
+    list_rollouts_api_rollouts_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutList"];
+                };
+            };
+        };
+    };
+    show_rollout_api_rollouts__rollout_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rollout_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    pause_rollout_api_rollouts__rollout_id__pause_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rollout_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PauseBody"] | null;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    resume_rollout_api_rollouts__rollout_id__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rollout_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    promote_rollout_api_rollouts__rollout_id__promote_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rollout_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    abort_rollout_api_rollouts__rollout_id__abort_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rollout_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    allow_version_api_rollouts__rollout_id__allow_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                rollout_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RolloutView"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     show_backend_job_api_backends_job__operation_id__get: {
         parameters: {
             query?: never;
@@ -6451,7 +7978,9 @@ export interface operations {
     };
     install_external_api_backends_install_external_post: {
         parameters: {
-            query?: never;
+            query?: {
+                dry_run?: boolean;
+            };
             header?: {
                 "Idempotency-Key"?: string | null;
             };
@@ -6470,7 +7999,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["OperationStarted"];
+                    "application/json": components["schemas"]["OperationStarted"] | components["schemas"]["PreviewView"];
                 };
             };
             /** @description Validation Error */
@@ -6486,7 +8015,9 @@ export interface operations {
     };
     install_api_backends_install__reference__post: {
         parameters: {
-            query?: never;
+            query?: {
+                dry_run?: boolean;
+            };
             header?: {
                 "Idempotency-Key"?: string | null;
             };
@@ -6507,7 +8038,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["OperationStarted"];
+                    "application/json": components["schemas"]["OperationStarted"] | components["schemas"]["PreviewView"];
                 };
             };
             /** @description Validation Error */
@@ -6523,7 +8054,9 @@ export interface operations {
     };
     upgrade_api_backends_upgrade__reference__post: {
         parameters: {
-            query?: never;
+            query?: {
+                dry_run?: boolean;
+            };
             header?: {
                 "Idempotency-Key"?: string | null;
             };
@@ -6544,7 +8077,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["OperationStarted"];
+                    "application/json": components["schemas"]["OperationStarted"] | components["schemas"]["PreviewView"];
                 };
             };
             /** @description Validation Error */
@@ -6597,7 +8130,9 @@ export interface operations {
     };
     pin_api_backends__reference__pin_post: {
         parameters: {
-            query?: never;
+            query?: {
+                dry_run?: boolean;
+            };
             header?: {
                 "Idempotency-Key"?: string | null;
             };
@@ -6618,7 +8153,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["OperationStarted"];
+                    "application/json": components["schemas"]["OperationStarted"] | components["schemas"]["PreviewView"];
                 };
             };
             /** @description Validation Error */
@@ -7501,6 +9036,55 @@ export interface operations {
                         [key: string]: unknown;
                     }[];
                 };
+            };
+        };
+    };
+    pull_model_api_pull_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    model: string;
+                    stream?: boolean;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    delete_pulled_model_api_delete_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    model: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };

@@ -59,12 +59,13 @@ export function Shell({ session }: { session: Session }) {
 }
 
 const SECOND_PAGES = [
+  { to: "/rollouts", icon: "rollouts", word: "Rollouts" },
   { to: "/activity", icon: "activity", word: "Activity" },
   { to: "/access", icon: "access", word: "Access" },
   { to: "/system", icon: "system", word: "System" },
 ] as const satisfies readonly { to: Page; icon: IconName; word: string }[];
 
-type Page = "/" | "/nodes" | "/backends" | "/models" | "/chat" | "/activity" | "/access" | "/system";
+type Page = "/" | "/nodes" | "/backends" | "/models" | "/chat" | "/rollouts" | "/activity" | "/access" | "/system";
 
 interface NavLinkProps {
   to: Page;

@@ -16,6 +16,7 @@ import { NodesPage, validateNodesSearch } from "@/features/nodes";
 import { validateAccessSearch } from "@/features/access/search";
 import { validateBackendsSearch } from "@/features/backends/search";
 import { validateActivitySearch } from "@/features/operations/activitySearch";
+import { validateRolloutsSearch } from "@/features/rollouts/search";
 import { SessionGuard } from "./SessionGuard";
 import { WaitForFrontend } from "./lateCode";
 
@@ -46,6 +47,24 @@ const activity = createRoute({
   component: lazyRouteComponent(
     late(() => import("@/features/operations/ActivityPage")),
     "ActivityPage",
+  ),
+});
+
+const rollouts = createRoute({
+  getParentRoute: () => root,
+  path: "/rollouts",
+  validateSearch: validateRolloutsSearch,
+  component: lazyRouteComponent(
+    late(() => import("@/features/rollouts/RolloutsPage")),
+    "RolloutsPage",
+  ),
+});
+const rollout = createRoute({
+  getParentRoute: () => root,
+  path: "/rollouts/$rolloutId",
+  component: lazyRouteComponent(
+    late(() => import("@/features/rollouts/RolloutPage")),
+    "RolloutPage",
   ),
 });
 
@@ -134,7 +153,18 @@ function BrokenPage({ error, reset }: ErrorComponentProps) {
 }
 
 export const router = createRouter({
-  routeTree: root.addChildren([overview, nodes.addChildren([node]), backends, models, chat, activity, access, system]),
+  routeTree: root.addChildren([
+    overview,
+    nodes.addChildren([node]),
+    backends,
+    models,
+    chat,
+    activity,
+    rollouts,
+    rollout,
+    access,
+    system,
+  ]),
   // After `#`, because `/models` and `/backends` are paths of the API, and so that Corral can stand below any path.
   history: createHashHistory(),
   parseSearch: readSearch,

@@ -5,6 +5,7 @@ import { createGalleriesListener } from "@/data/galleries";
 import { createModelsListener, createReplicasListener } from "@/data/models";
 import { createNodesListener } from "@/data/nodes";
 import { createOperationsListener } from "@/data/operations";
+import { createRolloutsListener } from "@/data/rollouts";
 import { forgetSession, isNotSession } from "@/features/session/queries";
 import { eventStream } from "@/live/connection";
 import { queryClient } from "./queryClient";
@@ -15,6 +16,7 @@ export function useLive(): void {
     const listeners: Record<string, (data: string) => void> = {
       nodes: createNodesListener(queryClient),
       operations: createOperationsListener(queryClient),
+      rollouts: createRolloutsListener(queryClient),
       backends: createBackendsListener(queryClient),
       models: createModelsListener(queryClient),
       replicas: createReplicasListener(queryClient),

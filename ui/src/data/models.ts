@@ -23,6 +23,12 @@ export const modelQueries = {
       // Waiting and failed loads are not in the event stream.
       refetchInterval: 5_000,
     }),
+  routes: () =>
+    queryOptions({
+      queryKey: ["routes"],
+      queryFn: ({ signal }) => api.listRoutes(signal),
+      refetchInterval: 10_000,
+    }),
   scheduling: () =>
     queryOptions({
       queryKey: ["scheduling"],

@@ -8,7 +8,8 @@ written; it gets its final name only when its size and digest match.
 import io
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +54,39 @@ class BlobSource(Protocol):
     def open(self, offset: int, cancel: CancelToken) -> AbstractContextManager[BlobStream]: ...
 
 
+class TurnEnded(Exception):
+    """This node asks again which node of the site fetches the blob."""
+
+
+class Share(Protocol):
+    """One blob of this node, while nodes of its site fetch it."""
+
+    @property
+    def leader_failed(self) -> bool:
+        """Whether another node has just failed to fetch it, after all its retries."""
+
+    def next_source(self, offset: int, cancel: CancelToken) -> BlobSource | None:
+        """The node to take the blob from; None if this node has to fetch it from its own sources."""
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether its own sources are only tried for their speed: if they fail, another node still sends it."""
+
+    def turn(self, cancel: CancelToken) -> CancelToken:
+        """For fetching from its own sources. Raises TurnEnded once another node does that."""
+
+    def moved(self, offset: int) -> None:
+        """This node has fetched bytes from its own sources."""
+
+    def lost(self, source: BlobSource, error: ArtifactError) -> None:
+        """A node stopped sending the blob."""
+
+
+class SharedBlobs(Protocol):
+    def join(self, digest: Digest, size: int | None) -> AbstractContextManager[Share]:
+        """Until the blob is fetched and verified, or has failed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
     """A blob to fetch, and its sources in order of preference."""
@@ -63,8 +97,12 @@ class Blob:
     """None only for an unpinned location. The digest found is then recorded."""
     size: int | None
     sources: tuple[BlobSource, ...]
+    size_limit: int | None = None
+    """The most that is taken of a blob whose size is not known in advance."""
     near: tuple[BlobSource, ...] = ()
     """Peers, tried before all other sources and not again after one of them sent wrong bytes."""
+    site: SharedBlobs | None = None
+    """The other nodes of the site, which may fetch the same blob at the same time."""
     git_oid: str = ""
     """The Git object id of a file that has no other digest. It is checked after the download."""
     resumable: bool = True
@@ -76,11 +114,19 @@ class Blob:
     def key(self) -> str:
         return hex_of(self.digest or digest_of((self.identity or self.name).encode()))
 
-    def elsewhere(self) -> "Blob":
-        """The same blob, without the peers if they sent wrong bytes."""
-        if self.near:
-            return replace(self, near=())
-        return replace(self, sources=self.sources[1:] + self.sources[:1])
+    @property
+    def tries(self) -> int:
+        """How often it is fetched while its bytes are wrong: from peers, and from each source."""
+        return max(2, bool(self.near or self.site is not None) + len(self.sources) + 1)
+
+    def elsewhere(self, error: DigestMismatch) -> "Blob":
+        """The same blob, without the peers or with the next source first, whichever may have sent the wrong bytes."""
+        blob = self
+        if error.from_nodes:
+            blob = replace(blob, near=(), site=None)
+        if error.from_sources:
+            blob = replace(blob, sources=self.sources[1:] + self.sources[:1])
+        return blob
 
 
 @dataclass(slots=True)
@@ -89,15 +135,25 @@ class _Attempt:
 
     descriptor: int
     offset: int = 0
+    from_nodes: bool = False
+    from_sources: bool = False
+    """Where its bytes came from."""
+
+    def mismatch(self, message: str) -> DigestMismatch:
+        return DigestMismatch(message, from_nodes=self.from_nodes, from_sources=self.from_sources)
 
 
 class BlobStore:
-    def __init__(self, root: Path, outbound: Outbound) -> None:
+    def __init__(self, root: Path, outbound: Outbound, *, keep_free_bytes: int = 0) -> None:
+        """`keep_free_bytes`: what a peer may not use when it sends a blob of unknown size."""
         self._root = root
         self._outbound = outbound
+        self._keep_free_bytes = keep_free_bytes
         self._whole = root / "sha256"
         self._partial = root / "partial"
         self._locks = root / "locks"
+        self._watchers: dict[str, set[Callable[[], None]]] = {}
+        self._watching = threading.Lock()
         for directory in (self._whole, self._partial, self._locks):
             directory.mkdir(parents=True, exist_ok=True)
 
@@ -106,6 +162,10 @@ class BlobStore:
 
     def find(self, digest: Digest) -> Path | None:
         path = self.path(digest)
+        return path if path.is_file() else None
+
+    def find_partial(self, digest: Digest) -> Path | None:
+        path = self._partial / hex_of(digest)
         return path if path.is_file() else None
 
     def partial_path(self, blob: Blob) -> Path:
@@ -142,23 +202,47 @@ class BlobStore:
                 freed += status.st_size
         return freed
 
+    def _free_bytes(self) -> int:
+        return shutil.disk_usage(self._root).free
+
     def sweep_locks(self) -> None:
         sweep_locks(self._locks)
+
+    @contextmanager
+    def watching(self, digest: Digest, changed: Callable[[], None]) -> Iterator[None]:
+        """Calls `changed`, in the thread of the download, when bytes of the blob arrive or its download ends."""
+        key = hex_of(digest)
+        with self._watching:
+            self._watchers.setdefault(key, set()).add(changed)
+        try:
+            yield
+        finally:
+            with self._watching:
+                self._watchers[key].discard(changed)
+                if not self._watchers[key]:
+                    del self._watchers[key]
+
+    def _tell_watchers(self, blob: Blob) -> None:
+        if blob.key not in self._watchers:
+            return
+        with self._watching:  # so that none is called after it left
+            for changed in self._watchers.get(blob.key, ()):
+                changed()
 
     def discard_partial(self, blob: Blob) -> None:
         self.partial_path(blob).unlink(missing_ok=True)
 
     def fetch(self, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Digest:
         """Fetches the blob into the store without passing its bytes on."""
-        for last_try in (False, True):
+        for tries_left in reversed(range(blob.tries)):
             try:
                 found = [digest for digest, _ in self._stream(blob, cancel, meter) if digest is not None]
                 return found[-1]
-            except DigestMismatch:
-                if last_try:
+            except DigestMismatch as error:
+                if not tries_left:
                     raise
-                blob = blob.elsewhere()
-        raise AssertionError("unreachable: the second try returns or raises")
+                blob = blob.elsewhere(error)
+        raise AssertionError("unreachable: the last try returns or raises")
 
     def stream(self, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[bytes]:
         """The blob's bytes in order. They are verified only when the iteration ends without an error."""
@@ -204,17 +288,18 @@ class BlobStore:
                 running.update(chunk)
                 meter.cached(len(chunk))
                 yield None, chunk
-            for chunk in self._downloaded(attempt, blob, cancel, meter):
-                running.update(chunk)
-                yield None, chunk
-            found = finish(blob.digest, running)
-            if (blob.digest is not None and found != blob.digest) or blob.size not in (None, attempt.offset):
-                meter.taken_back(attempt.offset)
-                raise DigestMismatch(_mismatch(blob, found, attempt))
-            with disk_errors(f"storing {blob.name}"):
-                start_writeback(descriptor)
-                partial.replace(self.path(found))
-                os.fchmod(descriptor, 0o444)  # weights are this very file under another name
+            with _joined(blob) as share:
+                for chunk in self._downloaded(attempt, blob, cancel, meter, share):
+                    running.update(chunk)
+                    yield None, chunk
+                found = finish(blob.digest, running)
+                if (blob.digest is not None and found != blob.digest) or blob.size not in (None, attempt.offset):
+                    meter.taken_back(attempt.offset)
+                    raise attempt.mismatch(_mismatch(blob, found, attempt))
+                with disk_errors(f"storing {blob.name}"):
+                    start_writeback(descriptor)
+                    partial.replace(self.path(found))
+                    os.fchmod(descriptor, 0o444)  # weights are this very file under another name
             yield found, b""
         except (DiskFull, DiskFault, DigestMismatch):
             partial.unlink(missing_ok=True)
@@ -227,6 +312,7 @@ class BlobStore:
             if attempt.offset == 0:
                 partial.unlink(missing_ok=True)
             os.close(descriptor)
+            self._tell_watchers(blob)
 
     def _resumed(self, attempt: _Attempt, blob: Blob, cancel: CancelToken) -> Iterator[bytes]:
         """Bytes left by an earlier run. They are hashed again, because the digest covers all bytes."""
@@ -242,23 +328,69 @@ class BlobStore:
             attempt.offset += len(chunk)
             yield chunk
 
-    def _downloaded(self, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter) -> Iterator[bytes]:
-        """Fetches the rest from the first source that has it. Progress resets the retries; a definite rejection moves
-        to the next source."""
+    def _downloaded(
+        self, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter, share: Share | None
+    ) -> Iterator[bytes]:
+        """Fetches the rest: from peers that have the blob, else together with the other nodes of the site, else from
+        the first source that has it."""
+        try:
+            if blob.near:
+                yield from self._from_first(blob.near, attempt, blob, cancel, meter)
+                return
+        except (SourceUnavailable, SourceRejected, PolicyRefused):
+            if not blob.sources:
+                raise
+        if share is None:
+            yield from self._from_first(blob.sources, attempt, blob, cancel, meter)
+            return
+        while blob.size is None or attempt.offset < blob.size:
+            source = share.next_source(attempt.offset, cancel)
+            if source is None:
+                try:
+                    yield from self._from_first(blob.sources, attempt, blob, share.turn(cancel), meter, share)
+                    return
+                except TurnEnded:
+                    continue
+                except (SourceUnavailable, SourceRejected, PolicyRefused):
+                    if not share.is_trial:
+                        raise
+                    continue
+            try:
+                yield from self._from_one(source, attempt, blob, cancel, meter)
+                return
+            except (SourceUnavailable, SourceRejected, PolicyRefused) as error:
+                share.lost(source, error)
+
+    def _from_first(
+        self,
+        sources: Sequence[BlobSource],
+        attempt: _Attempt,
+        blob: Blob,
+        cancel: CancelToken,
+        meter: ProgressMeter,
+        share: Share | None = None,
+    ) -> Iterator[bytes]:
+        """From the first source that has it. Progress resets the retries; a definite rejection moves to the next
+        source."""
         problems: list[ArtifactError] = []
-        for source in (*blob.near, *blob.sources):
+        attempts = (
+            1 if share is not None and (share.leader_failed or share.is_trial) else self._outbound.limits.attempts
+        )
+        for source in sources:
             failures = 0
             while blob.size is None or attempt.offset < blob.size:
                 before = attempt.offset
                 try:
-                    yield from self._from_one(source, attempt, blob, cancel, meter)
+                    yield from self._from_one(source, attempt, blob, cancel, meter, share)
                     if blob.size is None or attempt.offset >= blob.size:
                         return
                     raise SourceUnavailable(f"{source.label} ended after {attempt.offset} of {blob.size} bytes.")
                 except SourceUnavailable as error:
-                    failures = 1 if attempt.offset > before else failures + 1
+                    failures = failures + 1
+                    if attempt.offset > before:
+                        failures, attempts = 1, self._outbound.limits.attempts
                     stuck = attempt.offset > 0 and not blob.resumable
-                    if stuck or failures >= self._outbound.limits.attempts:
+                    if stuck or failures >= attempts:
                         problems.append(error)
                         break
                     self._outbound.pause(failures - 1, error, cancel)
@@ -267,20 +399,29 @@ class BlobStore:
                     break
             else:
                 return
-        raise _all_failed(blob, problems[len(blob.near) :])
+        raise _all_failed(blob, problems)
 
     def _from_one(
-        self, source: BlobSource, attempt: _Attempt, blob: Blob, cancel: CancelToken, meter: ProgressMeter
+        self,
+        source: BlobSource,
+        attempt: _Attempt,
+        blob: Blob,
+        cancel: CancelToken,
+        meter: ProgressMeter,
+        share: Share | None = None,
     ) -> Iterator[bytes]:
+        is_own = any(source is one for one in blob.sources)
         with source.open(attempt.offset, cancel) as stream:
+            attempt.from_sources |= is_own
+            attempt.from_nodes |= not is_own
             if blob.size is not None and stream.total not in (None, blob.size):
-                raise DigestMismatch(
+                raise attempt.mismatch(
                     f"{source.label} reports {stream.total} bytes for {blob.name} instead of {blob.size}."
                 )
             repeated = attempt.offset - stream.offset  # a server without ranges sends what we have once more
             if repeated and blob.digest is None:
                 # With no digest to tell, what comes now may be another file than what we have the beginning of.
-                raise DigestMismatch(f"{source.label} cannot resume {blob.name}, or the file has changed.")
+                raise attempt.mismatch(f"{source.label} cannot resume {blob.name}, or the file has changed.")
             while chunk := stream.read(CHUNK_BYTES):
                 cancel.check()
                 if repeated:
@@ -289,15 +430,30 @@ class BlobStore:
                     chunk = chunk[skipped:]
                     if not chunk:
                         continue
-                if blob.size is not None and attempt.offset + len(chunk) > blob.size:
-                    raise DigestMismatch(f"{source.label} sent more than the {blob.size} bytes of {blob.name}.")
+                most = blob.size if blob.size is not None else blob.size_limit
+                if most is not None and attempt.offset + len(chunk) > most:
+                    raise attempt.mismatch(f"{source.label} sent more than the {most} bytes of {blob.name}.")
+                if most is None and not is_own and self._free_bytes() < self._keep_free_bytes + len(chunk):
+                    raise attempt.mismatch(f"{source.label} sends more of {blob.name} than this disk has room for.")
                 with disk_errors(f"storing {blob.name}"):
                     _write_all(attempt.descriptor, chunk)
                 attempt.offset += len(chunk)
+                self._tell_watchers(blob)
                 meter.moved(len(chunk), blob.name)
+                if share is not None:
+                    share.moved(attempt.offset)
                 yield chunk
             if stream.total is not None and attempt.offset < stream.total:
                 raise SourceUnavailable(f"{source.label} ended after {attempt.offset} of {stream.total} bytes.")
+
+
+@contextmanager
+def _joined(blob: Blob) -> Iterator[Share | None]:
+    if blob.site is None or blob.digest is None:
+        yield None
+        return
+    with blob.site.join(blob.digest, blob.size) as share:
+        yield share
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

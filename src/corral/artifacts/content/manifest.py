@@ -17,6 +17,7 @@ from corral.artifacts.errors import BadManifest
 from corral.system.json import decode_json
 
 Protocol = Literal["openai", "localai-grpc"]
+Continuation = Literal["assistant-prefill", "continue-final-message"]
 
 DESCRIPTIONS = ("corral.json", "corral.yaml")
 """Files at the top of an artifact that hold its manifest."""
@@ -25,6 +26,10 @@ LOCALAI_LAUNCHER = "run.sh"
 _FIELD = re.compile(r"\{([a-z_]+)\}")
 _FIELDS = frozenset({"python", "bin", "dir", "host", "port", "model", "context", "slots", "value", "name"})
 _ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]*\Z")
+_ENDPOINT = re.compile(r"/[a-z0-9_/]{1,63}\Z")
+_TRIAL_FIELDS = frozenset({"python", "bin", "dir"})
+ENDPOINTS_MOST = 16
+TRIAL_MOST_S = 600.0
 # Names that change which code a process loads; a gallery has no business setting them.
 _FORBIDDEN_ENVIRONMENT = re.compile(r"(LD_|DYLD_|PYTHONPATH|PYTHONSTARTUP|PYTHONHOME|PATH\Z|BASH_ENV|ENV\Z|IFS\Z)")
 
@@ -34,6 +39,16 @@ class ReadinessProbe(msgspec.Struct, frozen=True):
     """A path that returns 2xx once the model can serve."""
     stall_s: float = 600.0
     """How long a start may go without progress."""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """How a version is started once where no model uses it: by a command, or with a small model of its own."""
+
+    command: tuple[str, ...] = ()
+    """Must end with exit code 0, as `{bin}/engine --version` does; with `{python}`, `{bin}` and `{dir}` filled in."""
+    model: str = ""
+    """Weights that come with the backend, below `{dir}`: it is started with them as with every model."""
+    within_s: float = 120.0
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
@@ -52,10 +67,19 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     options: dict[str, tuple[str, ...]] = {}
     """Every option that a model may set, with `{value}`. Others are rejected."""
     environment: dict[str, str] = {}
+    endpoints: tuple[str, ...] = ()
+    """Paths of client APIs besides OpenAI's chat completions that the server has itself, such as `/v1/messages`.
+    Requests for them reach it unchanged; the gateway translates those of servers that do not list them."""
+    continuation: Continuation | None = None
+    """How the server continues an answer that another replica began: `assistant-prefill` (the last message, of the
+    assistant, is continued) or `continue-final-message` (the same, with vLLM's fields). None: it cannot."""
     token_env: str = ""
     """The variable through which the process gets the token that clients must send."""
     launcher: str = ""
     """A launcher that Corral places beside the engine, when the engine has no server command of its own."""
+    trial: Trial | None = None
+    """How it is tested after an upgrade where no model uses it. Backends that speak gRPC need none: they are started
+    without a model, and their health check must answer."""
 
 
 LOCALAI_RUN = Manifest(protocol="localai-grpc", start=(f"{{dir}}/{LOCALAI_LAUNCHER}", "--addr", "{host}:{port}"))
@@ -97,9 +121,29 @@ def check_manifest(manifest: Manifest) -> Manifest:
             raise BadManifest(f"A gallery must not set the variable {name!r} for a backend.")
     if not manifest.readiness.path.startswith("/"):
         raise BadManifest("The readiness path must begin with a slash.")
+    if len(manifest.endpoints) > ENDPOINTS_MOST or not all(map(_ENDPOINT.match, manifest.endpoints)):
+        raise BadManifest(f"`endpoints` must be a list of at most {ENDPOINTS_MOST} paths such as /v1/messages.")
     if manifest.launcher and not re.fullmatch(r"[a-z][a-z0-9_]*", manifest.launcher):
         raise BadManifest(f"{manifest.launcher!r} is not one of Corral's launchers.")
+    if manifest.trial is not None:
+        _check_trial(manifest.trial, manifest.protocol)
     return manifest
+
+
+def _check_trial(trial: Trial, protocol: Protocol) -> None:
+    given = bool(trial.command) + bool(trial.model)
+    if protocol == "openai" and given != 1:
+        raise BadManifest("A backend's `trial` needs either a `command` or a `model`.")
+    if protocol == "localai-grpc" and given:
+        raise BadManifest("A gRPC backend is tested by its health check: its `trial` has only `within_s`.")
+    for argument in (*trial.command, trial.model):
+        unknown = set(_FIELD.findall(argument)) - _TRIAL_FIELDS
+        if unknown:
+            raise BadManifest(f"The trial's {argument!r} uses the unknown placeholders {', '.join(sorted(unknown))}.")
+    if trial.model and (not trial.model.startswith("{dir}/") or ".." in trial.model.split("/")):
+        raise BadManifest("The model of a `trial` must be a file of the backend, as {dir}/tiny.gguf.")
+    if not 1 <= trial.within_s <= TRIAL_MOST_S:
+        raise BadManifest(f"`within_s` of a `trial` must be between 1 and {TRIAL_MOST_S:.0f}.")
 
 
 def encode_manifest(manifest: Manifest | None) -> str:
@@ -119,9 +163,7 @@ def decode_manifest(text: str) -> Manifest:
 def plan_start(manifest: Manifest, version_dir: Path, request: StartRequest) -> StartCommand:
     """The exact command for one process. Pure: it reads nothing and starts nothing."""
     values = {
-        "dir": str(version_dir),
-        "bin": str(version_dir / "bin"),
-        "python": str(version_dir / "bin" / "python"),
+        **_places(version_dir),
         "host": request.host,
         "port": "{port}" if request.port is None else str(request.port),
         "model": request.model,
@@ -145,6 +187,20 @@ def plan_start(manifest: Manifest, version_dir: Path, request: StartRequest) -> 
         token_env=manifest.token_env,
         readiness=manifest.readiness,
     )
+
+
+def _places(version_dir: Path) -> dict[str, str]:
+    return {
+        "dir": str(version_dir),
+        "bin": str(version_dir / "bin"),
+        "python": str(version_dir / "bin" / "python"),
+    }
+
+
+def fill_trial(trial: Trial, version_dir: Path) -> Trial:
+    places = _places(version_dir)
+    [model] = _filled((trial.model,), places)
+    return msgspec.structs.replace(trial, command=_filled(trial.command, places), model=model)
 
 
 def _option(manifest: Manifest, option: str, value: str, values: Mapping[str, str]) -> tuple[str, ...]:

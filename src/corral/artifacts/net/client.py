@@ -220,9 +220,10 @@ class Outbound:
                     return
         connection.close()
 
-    def allowing(self, policy: NetworkPolicy) -> "Outbound":
-        """Another client with another policy, the same limits and the same bandwidth cap. The caller closes it."""
-        other = Outbound(policy, self._limits, clock=self._clock, ids=self._ids, tls=self._tls)
+    def allowing(self, policy: NetworkPolicy, limits: TransferLimits | None = None) -> "Outbound":
+        """Another client with another policy, the same bandwidth cap and, unless given, the same limits. The caller
+        closes it."""
+        other = Outbound(policy, limits or self._limits, clock=self._clock, ids=self._ids, tls=self._tls)
         other._cap = self._cap
         return other
 

@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -103,6 +103,25 @@ class Repository:
     read_small: Callable[[Digest, int], bytes]
     """A small blob, such as a config, with a size limit."""
     sources: Callable[[Digest], tuple[BlobSource, ...]]
+    manifest_sources: Callable[[Digest], tuple[BlobSource, ...]] | None = None
+    """None where manifests are on this machine."""
+
+    def fetching_documents(self, fetch: Callable[[Blob], bytes]) -> "Repository":
+        """The same repository with its manifests and configs fetched like layers: from other nodes where they have
+        them, and kept for these."""
+        manifest_sources = self.manifest_sources
+        if manifest_sources is None:
+            return self
+
+        def read(what: str, digest: Digest, limit: int, sources: tuple[BlobSource, ...]) -> bytes:
+            name = f"{what} {digest[7:19]} of {self.name}"
+            return fetch(Blob(name=name, digest=digest, size=None, size_limit=limit, sources=sources))
+
+        return replace(
+            self,
+            read_manifest=lambda digest: (read("manifest", digest, MANIFEST_BYTES, manifest_sources(digest)), ""),
+            read_small=lambda digest, limit: read("config", digest, limit, self.sources(digest)),
+        )
 
 
 def _decode(kind: type[Document], data: bytes, what: str) -> Document:

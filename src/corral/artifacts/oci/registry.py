@@ -242,18 +242,30 @@ class Registries:
             raise problem or SourceRejected(f"No registry has {digest}.", status=404)
 
         def sources(digest: Digest) -> tuple[BlobSource, ...]:
-            return tuple(RegistrySource(registry, image.repository, digest) for registry in registries)
+            return tuple(RegistrySource(registry, image.repository, f"blobs/{digest}") for registry in registries)
 
-        return Repository(name=str(image), read_manifest=read_manifest, read_small=read_small, sources=sources)
+        def manifest_sources(digest: Digest) -> tuple[BlobSource, ...]:
+            path = f"manifests/{digest}"
+            return tuple(RegistrySource(registry, image.repository, path, accept=ACCEPT) for registry in registries)
+
+        return Repository(
+            name=str(image),
+            read_manifest=read_manifest,
+            read_small=read_small,
+            sources=sources,
+            manifest_sources=manifest_sources,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrySource:
-    """A blob of one repository. Tokens expire during a long download, so a 401 leads to a new login and a retry."""
+    """A blob or manifest of one repository. Tokens expire during a long download, so a 401 leads to a new login and a
+    retry."""
 
     registry: OciRegistry
     repository: str
-    digest: Digest
+    path: str
+    accept: str = ""
 
     @property
     def label(self) -> str:
@@ -261,11 +273,11 @@ class RegistrySource:
 
     @contextmanager
     def open(self, offset: int, cancel: CancelToken) -> Iterator[BlobStream]:
-        path = f"blobs/{self.digest}"
+        accepted = {"Accept": self.accept} if self.accept else {}
         source = HttpSource(
             outbound=self.registry.outbound,
-            url=f"{self.registry.base_url}/{self.repository}/{path}",
-            headers=lambda: self.registry.headers(self.repository),
+            url=f"{self.registry.base_url}/{self.repository}/{self.path}",
+            headers=lambda: {**self.registry.headers(self.repository), **accepted},
         )
         with ExitStack() as opened:
             try:
@@ -273,6 +285,6 @@ class RegistrySource:
             except SourceRejected as error:
                 if error.status != 401:
                     raise
-                self.registry.get(self.repository, path, cancel, method="HEAD")
+                self.registry.get(self.repository, self.path, cancel, accept=self.accept, method="HEAD")
                 stream = opened.enter_context(source.open(offset, cancel))
             yield stream

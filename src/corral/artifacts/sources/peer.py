@@ -12,9 +12,10 @@ from corral.artifacts.digests import Digest
 from corral.artifacts.errors import SourceRejected, SourceUnavailable
 from corral.artifacts.net.client import Outbound
 from corral.artifacts.settings import NetworkPolicy, Peer
+from corral.artifacts.sources.site import ANSWER_S, BLOB_PATH, SharedDownloads, Site
 
-BLOB_PATH = "/artifacts/blobs/"
-"""A worker serves `BLOB_PATH + digest`, with ranges, from `Artifacts.find_blob`."""
+SLOW_BYTES_PER_S = 128 * 1024
+"""A peer that sends less is left for the next one, or for the source."""
 
 # Where fleets live. Link-local is not among them: there are metadata services, and no workers.
 _FLEET_NETWORKS = frozenset(
@@ -45,6 +46,7 @@ class PeerSource:
 class PeerDownloads:
     outbound: Outbound
     peers: tuple[Peer, ...]
+    site: Site | None = None
 
     def source(self, peer: Peer, digest: Digest) -> BlobSource:
         headers = {"Authorization": f"Bearer {peer.token}"} if peer.token else {}
@@ -52,10 +54,19 @@ class PeerDownloads:
         return PeerSource(HttpSource(outbound=self.outbound, url=url, headers=lambda: headers))
 
     def before(self, blob: Blob) -> Blob:
-        """The blob with peers tried first."""
-        if blob.digest is None or not self.peers:
+        """The blob with peers tried first, and fetched together with the other nodes of the site. Without a digest it
+        is fetched alone: nothing would tell whether another node sends the right bytes."""
+        if blob.digest is None:
             return blob
-        return replace(blob, near=tuple(self.source(peer, blob.digest) for peer in self.peers) + blob.near)
+        near = tuple(self.source(peer, blob.digest) for peer in self.peers if not peer.is_far) + blob.near
+        far = tuple(self.source(peer, blob.digest) for peer in self.peers if peer.is_far)
+        return replace(blob, near=near, site=self._site(), sources=blob.sources + far)
+
+    def _site(self) -> SharedDownloads | None:
+        if self.site is None:
+            return None
+        policy = NetworkPolicy(trusted_hosts=_FLEET_NETWORKS, plain_http_hosts=frozenset())
+        return SharedDownloads(self.site, self.outbound, policy)
 
     @contextmanager
     def joined_by(self, named: tuple[Peer, ...]) -> Iterator["PeerDownloads"]:
@@ -64,15 +75,17 @@ class PeerDownloads:
         if not named:
             yield self
             return
-        policy = self.outbound.policy
+        policy, limits = self.outbound.policy, self.outbound.limits
+        least = min(SLOW_BYTES_PER_S, (limits.bandwidth_bytes_per_s or SLOW_BYTES_PER_S) // 4)
         hosts = frozenset(urlsplit(peer.base_url).netloc.lower() for peer in named)
         outbound = self.outbound.allowing(
             NetworkPolicy(
                 trusted_hosts=policy.trusted_hosts | _FLEET_NETWORKS,
                 plain_http_hosts=policy.plain_http_hosts | hosts,
-            )
+            ),
+            replace(limits, headers_s=ANSWER_S, stall_window_s=ANSWER_S, stall_bytes=int(least * ANSWER_S)),
         )
         try:
-            yield PeerDownloads(outbound, (*named, *self.peers))
+            yield PeerDownloads(outbound, (*named, *self.peers), self.site)
         finally:
             outbound.close()

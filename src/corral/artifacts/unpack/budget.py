@@ -3,7 +3,7 @@ one."""
 
 import threading
 
-from corral.artifacts.errors import BudgetExceeded, DiskFull
+from corral.artifacts.errors import BudgetExceeded, UnpackedTooLarge
 from corral.artifacts.settings import UnpackLimits
 from corral.core.sizes import format_bytes
 from corral.system import Clock
@@ -23,18 +23,27 @@ class UnpackBudget:
     def member(self, size: int) -> None:
         """Called before a member is written. The size in its header must fit, so that a false size costs nothing."""
         with self._lock:
+            fits = self._bytes + size <= self._most_bytes
             self._members += 1
-            self._bytes += size
+            self._bytes += size if fits else 0
         if self._members > self.limits.members:
             raise BudgetExceeded(f"The archive has more than {self.limits.members} members.")
         if size > self.limits.file_bytes:
             raise BudgetExceeded(f"A member has {size} bytes; the limit is {self.limits.file_bytes}.")
-        if self._bytes > self._most_bytes:
+        if not fits:
             if self._by_disk:
-                raise DiskFull(f"The archive needs more than {format_bytes(self._most_bytes)}, the free disk space.")
+                raise UnpackedTooLarge(
+                    f"The archive needs more than {format_bytes(self._most_bytes)}, the free disk space."
+                )
             raise BudgetExceeded(
                 f"The archive unpacks to more than {format_bytes(self._most_bytes)}, the limit for one artifact."
             )
+
+    def give_back(self, size: int, members: int) -> None:
+        """Called when what was written is removed, because its packed bytes were wrong."""
+        with self._lock:
+            self._members -= members
+            self._bytes -= size
 
     def time(self) -> None:
         if self._clock.monotonic_s() > self._until_s:

@@ -171,6 +171,8 @@ class TreeWriter:
         self._few_left = FEW_FILES
         self._small: SmallFiles | None = None
         self.bytes_written = 0
+        self.bytes_taken = self.members_taken = 0
+        """What the budget was charged."""
 
     def finish(self) -> list[Entry]:
         """Everything that was written, after it is complete."""
@@ -196,11 +198,16 @@ class TreeWriter:
             if data is not None:
                 self.small_file(parts, data, executable=executable, mtime_s=mtime_s)
                 return
-        self._budget.member(size)
+        self._take(size)
         self._write_here(parts, self._parent(parts), _mode(executable), _nanoseconds(mtime_s), pieces)
 
+    def _take(self, size: int) -> None:
+        self.members_taken += 1
+        self._budget.member(size)
+        self.bytes_taken += size
+
     def small_file(self, parts: Parts, data: bytes, *, executable: bool, mtime_s: float) -> None:
-        self._budget.member(len(data))
+        self._take(len(data))
         parent, mode, mtime_ns = self._parent(parts), _mode(executable), _nanoseconds(mtime_s)
         small = self._child_for_small()
         if small is None:
@@ -268,7 +275,7 @@ class TreeWriter:
             raise self._refusal(parts, error) from error
 
     def symlink(self, parts: Parts, target: str) -> None:
-        self._budget.member(0)
+        self._take(0)
         parent = self._parent(parts)
         inside = contained_link(parts, target)
         with disk_errors(f"unpacking {parts[-1]}"):
@@ -280,7 +287,7 @@ class TreeWriter:
 
     def hardlink(self, parts: Parts, target: Parts) -> None:
         """A hard link to a file of this archive, or, recorded for later, to one in a layer below."""
-        self._budget.member(0)
+        self._take(0)
         if not target or not parts:
             raise UnsafeArchive("A hard link has no name.")
         self._settle_small()
@@ -302,7 +309,7 @@ class TreeWriter:
 
     def note(self, kind: Literal["whiteout", "opaque"], parts: Parts) -> None:
         """A deletion. It concerns lower layers only, so nothing here is touched."""
-        self._budget.member(0)
+        self._take(0)
         self._settle_small()
         home = parts if kind == "opaque" else parts[:-1]
         try:
@@ -341,7 +348,7 @@ class TreeWriter:
         if parent and parent not in self._directories:
             for depth in range(1, len(parent) + 1):
                 if parent[:depth] not in self._directories:
-                    self._budget.member(0)  # a directory nobody listed costs an inode all the same
+                    self._take(0)  # a directory nobody listed costs an inode all the same
                     self._directories.add(parent[:depth])
         return self._enter(parent)
 

@@ -158,8 +158,16 @@ def _runs(directory: Path) -> bool:
 
 def client_command(command: Command) -> Command:
     """Adds --json, --url and --data-dir, and passes the command its `Api` as the first argument."""
+    return _client_command(command, address="--url")
 
-    @api_options
+
+def client_command_with_own_url(command: Command) -> Command:
+    """The same for a command whose own --url is another one: the frontend's address is then --frontend."""
+    return _client_command(command, address="--frontend")
+
+
+def _client_command(command: Command, *, address: str) -> Command:
+    @_api_options(address=address)
     @wraps(command)
     def wrapped(api: Api, *args: Any, **options: Any) -> Any:
         api.check_not_starting()
@@ -170,17 +178,23 @@ def client_command(command: Command) -> Command:
 
 def api_options(command: Command) -> Command:
     """The same for a command that also works without a running frontend."""
+    return _api_options(address="--url")(command)
 
-    @click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
-    @click.option("--url", default=None, metavar="URL", help="Frontend address. [CORRAL_URL]")
-    @click.option(
-        "--data-dir",
-        type=click.Path(path_type=Path),
-        default=None,
-        help="Data directory of a local `corral up`. [CORRAL_DATA_DIR]",
-    )
-    @wraps(command)
-    def wrapped(*args: Any, as_json: bool, url: str | None, data_dir: Path | None, **options: Any) -> Any:
-        return command(connect(url, data_dir, as_json=as_json), *args, **options)
 
-    return wrapped  # type: ignore[return-value]
+def _api_options(*, address: str) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        @click.option("--json", "as_json", is_flag=True, help="Print the API's answer as JSON.")
+        @click.option(address, "frontend_url", default=None, metavar="URL", help="Frontend address. [CORRAL_URL]")
+        @click.option(
+            "--data-dir",
+            type=click.Path(path_type=Path),
+            default=None,
+            help="Data directory of a local `corral up`. [CORRAL_DATA_DIR]",
+        )
+        @wraps(command)
+        def wrapped(*args: Any, as_json: bool, frontend_url: str | None, data_dir: Path | None, **options: Any) -> Any:
+            return command(connect(frontend_url, data_dir, as_json=as_json), *args, **options)
+
+        return wrapped  # type: ignore[return-value]
+
+    return decorate

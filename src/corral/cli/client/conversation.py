@@ -68,9 +68,10 @@ def ask(
     *,
     on_text: Callable[[str], None],
     on_reasoning: Callable[[str], None],
+    on_node: Callable[[str], None] = lambda _name: None,
     load_wait_s: float | None = None,
 ) -> Answered:
-    """Streams one answer. Ctrl-C stops it; the text so far is the answer."""
+    """Streams one answer. Ctrl-C stops it; the text so far is the answer. `on_node`: called before the first text."""
     headers = SHOW_NODE if load_wait_s is None else {**SHOW_NODE, "X-Corral-Load-Wait": str(math.ceil(load_wait_s))}
     began_s = clock.monotonic_s()
     answered = Answered()
@@ -87,6 +88,7 @@ def ask(
             if events.status != 200:
                 raise api.explain(_read_rejection(events))
             answered.node = next((events.headers[name] for name in NODE_HEADERS if name in events.headers), "")
+            on_node(answered.node)
             for chunk in _chunks(events):
                 _take(answered, chunk, on_text, on_reasoning)
                 if answered.pieces and answered.first_after_s is None:

@@ -8,6 +8,7 @@ from corral.cli.client.api import Api, client_command
 from corral.cli.display.output import clean, print_fields, print_json, print_table, warn_of_galleries
 from corral.cli.display.slow_builds import read_slow_builds, slow_line
 from corral.cli.program_name import command
+from corral.core.causes import join_reasons
 from corral.core.sizes import format_bytes
 
 
@@ -110,7 +111,7 @@ def list_backends(api: Api, name: str | None) -> None:
 
     def note(backend: str, node: dict[str, Any]) -> str:
         found = slow.get((backend, node["node_id"]))
-        return "; ".join(filter(None, (_drift(node), slow_line(found) if found is not None else "")))
+        return join_reasons((_drift(node), slow_line(found) if found is not None else ""))
 
     print_table(
         ("BACKEND", "NODE", "VERSION", "DIGEST", "NOTE"),
@@ -142,9 +143,10 @@ def _drift(node: dict[str, Any]) -> str:
     drifts = [f"{drift['cause'].replace('_', ' ')}: {drift['detail']}" for drift in node["drift"]]
     away = [f"the node is {node['node_status']}"] if node["node_status"] not in ("healthy", "draining") else []
     pending = [f"{node['pending']} pending"] if node["pending"] else []
-    newer = ["upgrade available"] if not node["current"] and not drifts and node["digest"] else []
+    held = ["a newer version is held back"] if node.get("held_back") else []
+    newer = held or (["upgrade available"] if not node["current"] and not drifts and node["digest"] else [])
     pinned = [node["pinned"]] if node.get("pinned") else []
-    return "; ".join(pending + drifts + pinned + newer + away)
+    return join_reasons(pending + drifts + pinned + newer + away)
 
 
 @click.command("upgrades")
@@ -163,7 +165,7 @@ def list_upgrades(api: Api, check: bool) -> None:
         report_up_to_date(api, unread=bool(unread))
         return
     found = {name: upgrade.get("node_drift") or [] for name, upgrade in upgrades.items()}
-    for note in describe_pins(found) + _outlook(api):
+    for note in describe_skipped(found) + _outlook(api):
         click.echo(note, err=True)
     print_table(
         ("BACKEND", "INSTALLED", "AVAILABLE", "OUTDATED ON"),
@@ -180,11 +182,15 @@ def list_upgrades(api: Api, check: bool) -> None:
 
 
 def _outdated(node: dict[str, Any]) -> str:
-    return f"{node['node_name']} (pinned)" if node.get("pinned") else str(node["node_name"])
+    for field, mark in (("pinned", "pinned"), ("held_back", "held back"), ("rolling_out", "in a rollout")):
+        if node.get(field):
+            return f"{node['node_name']} ({mark})"
+    return str(node["node_name"])
 
 
-def describe_pins(upgrades: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Backends that are not upgraded where their version is pinned; by backend, the nodes with an older version."""
+def describe_skipped(upgrades: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Backends that are not upgraded where their version is pinned or held back; by backend, the nodes with an older
+    version."""
     notes = []
     for name, nodes in sorted(upgrades.items()):
         by_text: dict[str, list[str]] = {}
@@ -193,15 +199,17 @@ def describe_pins(upgrades: dict[str, list[dict[str, Any]]]) -> list[str]:
                 available = node["available_version"] or _short(node["available_digest"])
                 text = f"{clean(node['pinned'])}; {clean(available)} available"
                 by_text.setdefault(text, []).append(clean(node["node_name"]))
+            elif held := node.get("held_back") or node.get("rolling_out"):
+                by_text.setdefault(clean(held), []).append(clean(node["node_name"]))
         notes += [f"{clean(name)} on {', '.join(there)}: {text}" for text, there in sorted(by_text.items())]
     return notes
 
 
-def report_up_to_date(api: Api, *, unread: bool = False, pinned: bool = False) -> None:
-    """Reports that there is no upgrade. `pinned`: there are newer versions, but only for pinned nodes."""
+def report_up_to_date(api: Api, *, unread: bool = False, skipped: str = "") -> None:
+    """Reports that there is no upgrade. `skipped`: there are newer versions, but only for such backends."""
     notes = _outlook(api)
-    if pinned:
-        click.echo("No upgrades, except for pinned backends.")
+    if skipped:
+        click.echo(f"No upgrades, except for {skipped} backends.")
     elif unread:
         click.echo("No upgrades found, but not every gallery could be read.")
     else:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -10,13 +11,14 @@ import click
 from corral.cli.client.api import Api, client_command
 from corral.cli.client.operation import read_operation
 from corral.cli.commands.backend_listing import (
-    describe_pins,
+    describe_skipped,
     list_available,
     list_backends,
     list_upgrades,
     report_up_to_date,
 )
 from corral.cli.commands.policies import list_pins, show_policies
+from corral.cli.commands.rollouts import interrupts, print_preview
 from corral.cli.commands.watch_operation import exit_code_of, how_to_follow, summary, wait_for
 from corral.cli.display.output import clean, print_json, warn_of_galleries
 from corral.cli.program_name import command
@@ -34,6 +36,8 @@ EXIT_CODES = (
     " be reached, 4 when some nodes are still pending (offline, drained, or still running on the worker) and will be"
     " retried automatically."
 )
+SKIPPED = {"pinned": "pinned", "held_back": "held-back", "rolling_out": "rolled-out"}
+"""Why an upgrade of all backends leaves a node alone."""
 
 
 @click.group("backends")
@@ -61,6 +65,67 @@ def target_options(command: Command) -> Command:
         return command(api, *args, target=read_target(api, nodes, selectors), **options)
 
     return wrapped  # type: ignore[return-value]
+
+
+def rollout_options(command: Command) -> Command:
+    """Adds the options of a rollout, passed on as `rollout`, a part of a request."""
+
+    @click.option(
+        "--strategy", type=click.Choice(["all", "waves", "canary"]), default=None,
+        help="All nodes at once, in waves, or stop after the canaries. Default: waves for more than 3 nodes.",
+    )  # fmt: skip
+    @click.option(
+        "--waves", default="", metavar="SIZES",
+        help="Cumulative sizes of the waves: `1,25%,50%`. Default: a canary of each class, 10%, 50%, all.",
+    )  # fmt: skip
+    @click.option("--soak", default=None, metavar="DURATION", help="How long each wave is watched: 90s, 15m.")
+    @click.option(
+        "--per-node", type=click.Choice(["auto", "rolling", "stop-first"]), default=None,
+        help="Start the new version beside the old one, or after it. Default: by the free memory.",
+    )  # fmt: skip
+    @click.option(
+        "--unjudged", type=click.Choice(["pass", "fail"]), default=None,
+        help="What a gate that cannot be judged counts as. Default: the setting --rollout-unjudged.",
+    )  # fmt: skip
+    @wraps(command)
+    def wrapped(
+        *args: Any,
+        strategy: str | None,
+        waves: str,
+        soak: str | None,
+        per_node: str | None,
+        unjudged: str | None,
+        **options: Any,
+    ) -> Any:
+        chosen = {
+            "strategy": strategy,
+            "waves": [size.strip() for size in waves.split(",") if size.strip()] or None,
+            "soak_s": _duration_s(soak, "--soak"),
+            "per_node": per_node,
+            "unjudged_passes": None if unjudged is None else unjudged == "pass",
+        }
+        given = {name: value for name, value in chosen.items() if value is not None}
+        return command(*args, rollout={"rollout": given} if given else {}, **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def preview_options(command: Command) -> Command:
+    """Adds --dry-run and --yes, passed on as `asking`."""
+
+    @click.option("--dry-run", is_flag=True, help="Show the waves and how each node would change; change nothing.")
+    @click.option("--yes", is_flag=True, help="Do not ask where replicas stop before their successors serve.")
+    @wraps(command)
+    def wrapped(*args: Any, dry_run: bool, yes: bool, **options: Any) -> Any:
+        return command(*args, asking=Asking(dry_run=dry_run, yes=yes), **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    dry_run: bool
+    yes: bool
 
 
 def read_target(api: Api, nodes: tuple[str, ...], selectors: tuple[str, ...]) -> dict[str, Any]:
@@ -93,13 +158,42 @@ def waiting_options(command: Command) -> Command:
     return wrapped  # type: ignore[return-value]
 
 
-def _duration_s(text: str | None) -> float | None:
+def _duration_s(text: str | None, option: str = "--timeout") -> float | None:
     if text is None:
         return None
     try:
         return parse_duration_s(text)
     except ValueError as error:
-        raise InvalidInput(f"--timeout: {error}") from None
+        raise InvalidInput(f"{option}: {error}") from None
+
+
+def announce(
+    api: Api, requests: Sequence[tuple[Sequence[str], dict[str, Any]]], asking: Asking, *, tolerant: bool = False
+) -> None:
+    """Prints what the operations would do, before they are started. In a terminal it asks where a model is interrupted.
+    Ends the command after a dry run. `tolerant`: one that is refused does not stop the others."""
+    if api.as_json and not asking.dry_run:
+        return
+    query = [("dry_run", "true")]
+    previews = []
+    for path, body in requests:
+        try:
+            previews.append(api.call("POST", "api", "backends", *path, body=body, query=query))
+        except (Conflict, NotFound) as error:
+            if not tolerant:
+                raise
+            if asking.dry_run:  # otherwise its start says so
+                click.echo(f"{clean(path[-1])}: not upgraded: {clean(str(error))}", err=True)
+    if api.as_json:
+        print_json(previews[0] if len(previews) == 1 else previews)
+    else:
+        for preview in previews:
+            print_preview(preview, everything=asking.dry_run)
+    if asking.dry_run:
+        raise click.exceptions.Exit(0)
+    stopping = sorted({name for preview in previews for name in interrupts(preview)})
+    if stopping and not asking.yes and sys.stdin.isatty():
+        click.confirm(f"Models on {', '.join(map(clean, stopping))} are interrupted meanwhile. Continue?", abort=True)
 
 
 def start_operation(api: Api, *path: str, body: dict[str, Any]) -> Any:
@@ -144,9 +238,20 @@ def _follow(api: Api, answers: Sequence[Any], *, wait: bool, timeout_s: float | 
 @click.option("--alias", default="", help="With --uri: another name that models may use for the backend.")
 @click.option("--force", is_flag=True, help="Install again on nodes that already have it.")
 @target_options
+@rollout_options
+@preview_options
 @waiting_options
 def install_backend(
-    api: Api, name: str | None, uri: str, called: str, alias: str, force: bool, target: dict[str, Any], **waiting: Any
+    api: Api,
+    name: str | None,
+    uri: str,
+    called: str,
+    alias: str,
+    force: bool,
+    target: dict[str, Any],
+    rollout: dict[str, Any],
+    asking: Asking,
+    **waiting: Any,
 ) -> None:
     """Install a backend. Nodes that join later get it too, unless --node is given.
 
@@ -160,14 +265,17 @@ def install_backend(
     if uri:
         if not called:
             raise InvalidInput("--uri requires a NAME for the backend")
-        body = {"uri": uri, "name": called, "alias": alias, "force": force, **target}
+        body = {"uri": uri, "name": called, "alias": alias, "force": force, **target, **rollout}
+        announce(api, [(["install-external"], body)], asking)
         _follow(api, [start_operation(api, "install-external", body=body)], **waiting)
         return
     if called or alias:
         raise InvalidInput("--name and --alias require --uri")
     if not target:
         _report_replaced(api, (name or "").split("@"))
-    _follow(api, [start_operation(api, "install", name or "", body={"force": force, **target})], **waiting)
+    body = {"force": force, **target, **rollout}
+    announce(api, [(["install", name or ""], body)], asking)
+    _follow(api, [start_operation(api, "install", name or "", body=body)], **waiting)
 
 
 def _report_replaced(api: Api, names: Sequence[str]) -> None:
@@ -187,6 +295,8 @@ def _report_replaced(api: Api, names: Sequence[str]) -> None:
 @click.option(
     "--selector", "selectors", multiple=True, metavar="KEY=VALUE", help="Only nodes with this label; repeatable."
 )
+@rollout_options
+@preview_options
 @waiting_options
 def upgrade_backend(
     api: Api,
@@ -195,30 +305,35 @@ def upgrade_backend(
     unpin: bool,
     nodes: tuple[str, ...],
     selectors: tuple[str, ...],
+    rollout: dict[str, Any],
+    asking: Asking,
     wait: bool,
     timeout_s: float | None,
 ) -> None:
     """Upgrade a backend on the nodes that have it.
 
     Replicas keep serving with the old version until the new one is ready. Nodes where the version is pinned are
-    skipped."""
+    skipped. More than 3 nodes are upgraded in waves; see `corral rollouts`."""
     if unpin and everything:
         raise InvalidInput("--unpin needs the NAME of one backend")
     if bool(name) == everything:
         raise InvalidInput(f"nothing to upgrade: give a NAME from `{command('backends upgrades')}`, or --all")
     target = read_target(api, nodes, selectors)
     if name:
-        body = {"unpin": True, **target} if unpin else target
+        body = {**({"unpin": True} if unpin else {}), **target, **rollout}
+        announce(api, [(["upgrade", name], body)], asking)
         _follow(api, [start_operation(api, "upgrade", name, body=body)], wait=wait, timeout_s=timeout_s)
         return
     upgrades = _upgrades_on(api, target)
-    names = [each for each, nodes in sorted(upgrades.items()) if not _is_pinned(nodes)]
-    for note in describe_pins(upgrades):
+    names = [each for each, nodes in sorted(upgrades.items()) if not _is_skipped(nodes)]
+    for note in describe_skipped(upgrades):
         click.echo(note, err=True)
     if not names and not api.as_json:
         unread = warn_of_galleries(api.call("GET", "backends", "galleries"))
-        report_up_to_date(api, unread=bool(unread), pinned=bool(upgrades))
-    _follow(api, _start_upgrades(api, names, target), wait=wait, timeout_s=timeout_s)
+        report_up_to_date(api, unread=bool(unread), skipped=_skipped_word(upgrades))
+    body = {**target, **rollout}
+    announce(api, [(["upgrade", name], body) for name in names], asking, tolerant=True)
+    _follow(api, _start_upgrades(api, names, body), wait=wait, timeout_s=timeout_s)
 
 
 def _upgrades_on(api: Api, target: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -232,9 +347,14 @@ def _upgrades_on(api: Api, target: dict[str, Any]) -> dict[str, list[dict[str, A
     return {name: nodes for name, nodes in outdated.items() if nodes}
 
 
-def _is_pinned(nodes: list[dict[str, Any]]) -> bool:
-    """Whether its version is pinned on all these nodes."""
-    return bool(nodes) and all(node.get("pinned") for node in nodes)
+def _is_skipped(nodes: list[dict[str, Any]]) -> bool:
+    """Whether its version is pinned, held back or being rolled out on all these nodes."""
+    return bool(nodes) and all(any(node.get(field) for field in SKIPPED) for node in nodes)
+
+
+def _skipped_word(upgrades: dict[str, list[dict[str, Any]]]) -> str:
+    nodes = [node for there in upgrades.values() for node in there]
+    return " and ".join(word for field, word in SKIPPED.items() if any(node.get(field) for node in nodes))
 
 
 def _start_upgrades(api: Api, names: Sequence[str], body: dict[str, Any]) -> list[Any]:
@@ -273,13 +393,25 @@ def roll_back_backend(api: Api, name: str, to: str | None, reason: str, target: 
 @click.argument("version")
 @click.option("--reason", default="", help="Why; shown wherever the pin is shown.")
 @target_options
+@rollout_options
+@preview_options
 @waiting_options
-def pin_backend(api: Api, name: str, version: str, reason: str, target: dict[str, Any], **waiting: Any) -> None:
+def pin_backend(
+    api: Api,
+    name: str,
+    version: str,
+    reason: str,
+    target: dict[str, Any],
+    rollout: dict[str, Any],
+    asking: Asking,
+    **waiting: Any,
+) -> None:
     """Pin a backend to a VERSION, or to a digest by its beginning.
 
     Nodes with another version change to it. Nodes that join, return or lose their disk get it too. Upgrades skip
     pinned nodes until `corral backends follow`."""
-    body = {"version": version, **({"reason": reason} if reason else {}), **target}
+    body = {"version": version, **({"reason": reason} if reason else {}), **target, **rollout}
+    announce(api, [([name, "pin"], body)], asking)
     _follow(api, [start_operation(api, name, "pin", body=body)], **waiting)
 
 

@@ -1,8 +1,9 @@
-"""`corral demo`: three workers on this machine, a model on two of them, and one worker killed."""
+"""`corral demo`: three workers on this machine, a model on two of them, and one killed in the middle of a sentence."""
 
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ MODEL, BACKEND = "smollm2", "llama-cpp"
 NODES = ("demo-1", "demo-2", "demo-3")
 REPLICAS = 2
 FIRST_QUESTION = "In one sentence: what is a corral?"
-SECOND_QUESTION = "In one sentence: why do horses live in groups?"
+SECOND_QUESTION = "Tell me why horses live in groups."
+KILLED_AFTER_WORDS = 12
 READY_WITHIN_S = 60.0
 LOADED_WITHIN_S = 300.0
 REBUILT_WITHIN_S = 120.0
@@ -51,12 +53,18 @@ REBUILT_WITHIN_S = 120.0
 def demo_command(data_dir: Path | None, keep: bool | None) -> None:
     """Show Corral on this machine in about a minute.
 
-    Starts three workers, installs a backend on them, runs a model on two of them, and kills one of those."""
+    Starts three workers, installs a backend on them, runs a model on two of them, and kills the one that answers in the
+    middle of its sentence: the other one continues it."""
     configure_logs(level="warning", format="auto", role="demo")
     directory = (data_dir or data_home() / "demo").expanduser().absolute()
     stay = sys.stdin.isatty() if keep is None else keep
     demo = Demo(directory, stay=stay, clock=SystemClock(), ids=SystemIds(), disk=SystemDisk())
     run_until_signal(demo.run)
+
+
+def _print(text: str) -> None:
+    click.echo(text, nl=False)
+    sys.stdout.flush()
 
 
 class Demo:
@@ -127,12 +135,10 @@ class Demo:
         self._load_model(api)
         answered = self._ask(api, FIRST_QUESTION)
         print_line(f"\nFirst token {self._first_token(answered)} after the start of the demo.\n")
-        victim = _serving(api, nodes)[0]
-        print_line(f"Killing {victim}: its worker and everything it runs.")
-        died_s = self._clock.monotonic_s()
-        self._kill_node(victim)
-        self._ask(api, SECOND_QUESTION)
-        print_line(f"\nThe other replica answered. Clients did not notice that {victim} is gone.\n")
+        print_line("Now the machine that answers is killed in the middle of its sentence.")
+        victim, died_s = self._ask_and_kill(api)
+        [other] = [name for name in _serving(api, nodes) if name != victim][:1] or ["another node"]
+        print_line(f"\n{other} continued the answer. Its client saw one stream and no error.\n")
         now = self._wait(
             "the replacement replica", REBUILT_WITHIN_S, lambda: _rebuilt(_serving(api, nodes), without=victim)
         )
@@ -172,16 +178,51 @@ class Demo:
             pause(0.1)
         print_line(f"{MODEL} runs on {' and '.join(serving)} after {self._elapsed()}.\n")
 
-    def _ask(self, api: Api, question: str) -> Answered:
+    def _ask(
+        self,
+        api: Api,
+        question: str,
+        *,
+        on_text: Callable[[str], None] = _print,
+        on_node: Callable[[str], None] = lambda _name: None,
+        max_tokens: int = 60,
+    ) -> Answered:
         print_line(f"You:    {question}")
         click.echo(f"{MODEL}: ", nl=False)
-        body = {"model": MODEL, "max_tokens": 60, "messages": [{"role": "user", "content": question}]}
-        answered = ask(api, self._clock, body, on_text=_print, on_reasoning=_print)
+        body = {
+            "model": MODEL,
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "messages": [{"role": "user", "content": question}],
+        }
+        answered = ask(api, self._clock, body, on_text=on_text, on_reasoning=_print, on_node=on_node)
         print_line()
         if not answered.text.strip():
             raise Unavailable(f"{MODEL} gave no answer; see the logs in {self._directory / 'logs'}")
         self._asked_s = self._clock.monotonic_s() - answered.took_s
         return answered
+
+    def _ask_and_kill(self, api: Api) -> tuple[str, float]:
+        """Kills the node that answers once it has said some words. Returns its name, and when it was killed."""
+        serving_node, words, died_s = "", 0, 0.0
+
+        def follow(text: str) -> None:
+            nonlocal words, died_s
+            _print(text)
+            words += text.count(" ")
+            if not died_s and words >= KILLED_AFTER_WORDS:
+                died_s = self._clock.monotonic_s()
+                self._kill_node(serving_node)
+                _print(f" [{serving_node} is killed: its worker and everything it runs] ")
+
+        def note(name: str) -> None:
+            nonlocal serving_node
+            serving_node = name
+
+        self._ask(api, SECOND_QUESTION, on_text=follow, on_node=note, max_tokens=100)
+        if not died_s:
+            raise Unavailable(f"{MODEL} answered with only {words} words, so there was no time to kill {serving_node}")
+        return serving_node, died_s
 
     def _first_token(self, answered: Answered) -> str:
         return f"{self._asked_s + (answered.first_after_s or 0.0) - self._began_s:.1f} s"
@@ -231,11 +272,6 @@ def _free_port() -> int:
     listener = bind_socket("127.0.0.1", 0, setting="the demo's port")
     with listener:
         return int(listener.getsockname()[1])
-
-
-def _print(text: str) -> None:
-    click.echo(text, nl=False)
-    sys.stdout.flush()
 
 
 def _names(api: Api) -> dict[str, str]:

@@ -7,6 +7,7 @@ import click
 from corral.cli.client.api import Api, client_command
 from corral.cli.display.output import clean, print_json, print_table, show_time
 from corral.cli.display.revisions import if_match, name_revision, report_edit
+from corral.core.causes import join_reasons
 
 VALUE_MOST_CHARS = 200
 
@@ -52,7 +53,7 @@ def _print_table(history: list[dict[str, Any]]) -> None:
                 show_time(item["at"]),
                 item["actor"],
                 show_time(item["served_at"]) if item["served_at"] else "never",
-                "; ".join(filter(None, (item["comment"], item["reason"]))),
+                join_reasons((item["comment"], item["reason"])),
             )
             for item in history
         ],

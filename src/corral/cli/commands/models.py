@@ -10,6 +10,7 @@ import click
 
 from corral.cli.client.api import Api, client_command
 from corral.cli.client.weights_config import config_for, is_location
+from corral.cli.commands.endpoints import attach_endpoint, detach_endpoint, list_endpoints
 from corral.cli.commands.model_history import roll_back_model, show_history
 from corral.cli.display.output import clean, print_json, print_table, show_time, warn_of_galleries
 from corral.cli.display.replicas import (
@@ -31,6 +32,7 @@ from corral.cli.display.revisions import (
     warn_of_config,
 )
 from corral.cli.program_name import command
+from corral.core.causes import join_reasons
 from corral.core.errors import CorralError, Forbidden, InvalidInput, TimedOut
 from corral.system import SystemClock, SystemDisk
 from corral.system.clock import pause
@@ -42,11 +44,14 @@ ENDED_WITHIN_S, ENDED_LOOK_S = 60.0, 0.2
 
 @click.group("models")
 def models_group() -> None:
-    """Install, configure, load and scale models."""
+    """Install, attach, configure, load and scale models."""
 
 
 models_group.add_command(show_history)
 models_group.add_command(roll_back_model)
+models_group.add_command(attach_endpoint)
+models_group.add_command(detach_endpoint)
+models_group.add_command(list_endpoints)
 
 
 @models_group.command("list")
@@ -87,6 +92,8 @@ def list_models(api: Api) -> None:
 def _running_cells(model: dict[str, Any], running: Running) -> tuple[str, str, str]:
     if model["alias_of"]:
         return "-", "-", "-"
+    if model["backend"] == "attached":  # nothing is started for it
+        return "ready" if running["ready"] else "not reachable", str(running["ready"]), "-"
     return state_words(running), str(running["ready"]), desired_words(running)
 
 
@@ -106,7 +113,7 @@ def _note(model: dict[str, Any], running: Running) -> str:
         return f"alias of {model['alias_of']}"
     first = ["disabled"] if model["disabled"] else []
     pending = pending_note(model["name"], model["pending"])
-    return "; ".join([*first, *notes(running), *([pending] if pending else [])])
+    return join_reasons([*first, *notes(running, told=pending), pending])
 
 
 @models_group.command("available")
@@ -268,11 +275,9 @@ def show_model(api: Api, model: str) -> None:
     click.echo(f"# {state_words(running)}; {running['ready']} ready, desired: {desired_words(running)}")
     if running["replicas"]:
         click.echo(f"# on {places(running)}")
-    revision_notes = (
-        pending_note(found["name"], found["pending"]),
-        restore_note(found["name"], found["number"], found["restorable"]),
-    )
-    for note in (*filter(None, revision_notes), *notes(running)):
+    pending = pending_note(found["name"], found["pending"])
+    restorable = restore_note(found["name"], found["number"], found["restorable"])
+    for note in (*filter(None, (pending, restorable)), *notes(running, told=pending)):
         click.echo(f"# {note}")
     click.echo("".join(char if char.isprintable() or char in "\n\t" else "?" for char in found["config"]).rstrip())
 

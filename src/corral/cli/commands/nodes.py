@@ -9,6 +9,8 @@ from corral.cli.client.api import Api, client_command
 from corral.cli.display.output import print_fields, print_json, print_table, show_time
 from corral.cli.display.slow_builds import read_slow_builds, slow_line
 from corral.cli.program_name import command
+from corral.core.backends.site_downloads import SITE_LABEL, site_of
+from corral.core.causes import join_reasons
 from corral.core.durations import format_age
 from corral.core.errors import InvalidInput
 from corral.core.sizes import format_bytes
@@ -135,6 +137,7 @@ def show_node(api: Api, node: str) -> None:
         ("MEMORY BUDGET", f"{found['vram_budget']} of its memory" if found["vram_budget"] else "all of its memory"),
         ("ISOLATION", _isolation(found)),
         ("LABELS", " ".join(labels) or "none"),
+        *([("SITE", _site(found["labels"]))] if found["version"] else []),
         ("LAST SEEN", _seen(found)),
     ]
     rows += [("PROBLEM", problem) for problem in found["problems"]]
@@ -145,6 +148,11 @@ def show_node(api: Api, node: str) -> None:
     if found["refused"]:
         rows.append(("REJECTED", _rejected(found)))
     print_fields(rows)
+
+
+def _site(labels: dict[str, str]) -> str:
+    site = site_of(labels)
+    return site if labels.get(SITE_LABEL) else f"{site} (set another with the label `{SITE_LABEL}`)"
 
 
 def _rejected(node: dict[str, Any]) -> str:
@@ -158,7 +166,7 @@ def _note(node: dict[str, Any]) -> str:
     conflict = (node["conflict"] or {}).get("message")
     claims = "; ".join(f"claimed by {claim['address']} ({claim['id'][:8]})" for claim in node["claims"])
     rejected = _rejected(node) if node["refused"] else ""
-    return "; ".join(filter(None, (node["status_reason"], claims, conflict, rejected)))
+    return join_reasons((node["status_reason"], claims, conflict or "", rejected))
 
 
 def _claim(name: str, claim: dict[str, Any]) -> str:

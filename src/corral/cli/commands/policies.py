@@ -25,8 +25,28 @@ EXCEPTIONS_SHOWN = 5
     metavar="POLICY HOW",
     help="What to do on drift: correct (remove the drift), report (only show it), freeze (also block upgrades).",
 )
+@click.option(
+    "--rollout",
+    type=(str, click.Choice(["default", "all", "waves", "canary"])),
+    default=None,
+    metavar="POLICY STRATEGY",
+    help="How versions change: all nodes at once, in waves, canary (waits for a promotion), or default (by settings).",
+)
+@click.option(
+    "--unjudged",
+    type=(str, click.Choice(["default", "pass", "fail"])),
+    default=None,
+    metavar="POLICY HOW",
+    help="What a gate that cannot be judged counts as: pass, fail, or default (by settings).",
+)
 @click.option("--end", default=None, metavar="POLICY", help="Remove a policy. Installed backends are not deleted.")
-def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> None:
+def show_policies(
+    api: Api,
+    drift: tuple[str, str] | None,
+    rollout: tuple[str, str] | None,
+    unjudged: tuple[str, str] | None,
+    end: str | None,
+) -> None:
     """List and change policies: the desired backends of all nodes.
 
     An install or delete on all nodes, or with --selector, creates a policy. It also applies to nodes that join later.
@@ -37,6 +57,12 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
     not apply to them."""
     if drift is not None:
         api.call("PATCH", "api", "policies", _find_policy(api, drift[0]), body={"on_drift": drift[1]})
+    if rollout is not None:
+        name, strategy = rollout
+        _change_rollout(api, name, strategy=None if strategy == "default" else strategy)
+    if unjudged is not None:
+        name, counts_as = unjudged
+        _change_rollout(api, name, unjudged_passes=None if counts_as == "default" else counts_as == "pass")
     if end is not None:
         api.call("DELETE", "api", "policies", _find_policy(api, end))
     policies = api.call("GET", "api", "policies")
@@ -48,7 +74,18 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
         return
     now_s = SystemClock().now_ms() / 1000
     print_table(
-        ("POLICY", "BACKEND", "DESIRED", "VERSION", "NODES", "EXCEPT", "ON DRIFT", "CREATED (UTC)", "CREATED BY"),
+        (
+            "POLICY",
+            "BACKEND",
+            "DESIRED",
+            "VERSION",
+            "NODES",
+            "EXCEPT",
+            "ON DRIFT",
+            "ROLLOUT",
+            "CREATED (UTC)",
+            "CREATED BY",
+        ),
         [
             (
                 policy["id"],
@@ -58,12 +95,41 @@ def show_policies(api: Api, drift: tuple[str, str] | None, end: str | None) -> N
                 " ".join(f"{key}={value}" for key, value in policy["selector"].items()) or "all",
                 describe_exceptions(policy, now_s) or "-",
                 policy["on_drift"],
+                describe_rollout(policy),
                 show_time(policy["created_at"]),
                 policy["created_by"],
             )
             for policy in policies
         ],
     )
+
+
+def _change_rollout(api: Api, name: str, **changes: Any) -> None:
+    """Keeps what else the policy says about rollouts."""
+    policy = _find_policy(api, name)
+    before = next(one["rollout"] or {} for one in api.call("GET", "api", "policies") if one["id"] == policy)
+    api.call("PATCH", "api", "policies", policy, body={"rollout": {**_request(before), **changes}})
+
+
+def _request(rollout: dict[str, Any]) -> dict[str, Any]:
+    """What a policy says about rollouts, as a request says it."""
+    names = {"sizes": "waves"}
+    return {names.get(name, name): value for name, value in rollout.items()}
+
+
+def describe_rollout(policy: dict[str, Any]) -> str:
+    """The strategy with what else the policy says about it; `default` where the settings decide."""
+    rollout = policy.get("rollout") or {}
+    soak_s, sizes, per_node = rollout.get("soak_s"), rollout.get("sizes"), rollout.get("per_node")
+    unjudged = {True: "unjudged pass", False: "unjudged fail", None: ""}[rollout.get("unjudged_passes")]
+    parts = [
+        rollout.get("strategy") or "default",
+        f"waves {' '.join(sizes)}" if sizes else "",
+        f"soak {soak_s:g} s" if soak_s is not None else "",
+        per_node or "",
+        unjudged,
+    ]
+    return ", ".join(filter(None, parts)) if policy["ensure"] == "present" else "-"
 
 
 def _version(policy: dict[str, Any]) -> str:

@@ -35,6 +35,15 @@ def _count_failed(api: Api) -> int:
     return sum(row["state"] == "failed" or bool(row.get("error")) for row in rows)
 
 
+def _read_open_rollouts(api: Api) -> list[dict[str, Any]]:
+    """Those with waves: an upgrade of all nodes at once is an operation like any other."""
+    rows: list[dict[str, Any]] = api.call("GET", "api", "rollouts")["rollouts"]
+    fields = ("id", "backend", "state", "summary", "is_overdue")
+    return [
+        {field: row[field] for field in fields} for row in rows if row["ended_at"] is None and row["strategy"] != "all"
+    ]
+
+
 def _several(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
@@ -44,9 +53,9 @@ def _several(count: int, one: str, many: str) -> str:
 def status_command(api: Api) -> None:
     """Show cluster status."""
     status = api.call("GET", "api", "status")
-    models, failed = _count_models(api, read_running(api)), _count_failed(api)
+    models, failed, rollouts = _count_models(api, read_running(api)), _count_failed(api), _read_open_rollouts(api)
     if api.as_json:
-        print_json({**status, "models": asdict(models), "operations": {"failed": failed}})
+        print_json({**status, "models": asdict(models), "operations": {"failed": failed}, "rollouts": rollouts})
         return
     counts = {name: count for name, count in status["nodes"].items() if count}
     nodes = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none yet"
@@ -64,6 +73,9 @@ def status_command(api: Api) -> None:
     )
     if failed:
         click.echo(f"\n{_several(failed, 'operation', 'operations')} failed: {command('ops list')}")
+    for rollout in rollouts:
+        about = f"{clean(rollout['backend'])}: {clean(rollout['summary'])}"
+        click.echo(f"\nRollout of {about}: {command('rollouts show ' + rollout['id'][:8])}")
     if models.held_up:
         model = clean(models.held_up[0])
         click.echo(f"\n{model} does not have its desired replicas: {command(f'why model {model}')}")

@@ -13,6 +13,7 @@ from corral.cli.display.revisions import pending_note, restore_note
 from corral.cli.display.slow_builds import slow_line
 from corral.cli.program_name import command
 from corral.core.backends.build import short_digest
+from corral.core.causes import join_reasons
 from corral.core.errors import InvalidInput, NotFound
 from corral.core.sizes import format_bytes
 
@@ -284,6 +285,7 @@ def explain_backend(api: Api, name: str, node: str | None = None) -> None:
         click.echo(f"{clean(place['node_name'])}: {_installed(place)}")
         for label, text in _backend_lines(place):
             click.echo(f"  {label}: {clean(text)}")
+    _print_slow(answer["slow_builds"])
 
 
 def _installed(place: dict[str, Any]) -> str:
@@ -299,13 +301,14 @@ def _backend_lines(place: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "build_reason": "build",
         "version_reason": "version",
         "upgrade": "upgrade",
+        "rollout": "rollout",
         "last_change": "last change",
     }
     for field, label in labels.items():
         if place[field]:
             yield label, place[field]
     for drift in place["drift"]:
-        yield drift["cause"].replace("_", " "), f"{drift['detail']}; {drift['not_corrected']}"
+        yield drift["cause"].replace("_", " "), join_reasons((drift["detail"], drift["not_corrected"]))
 
 
 @why_group.command("request")
@@ -334,6 +337,10 @@ def explain_request(api: Api, request_id: str) -> None:
 
 
 def _request_lines(answer: dict[str, Any]) -> Iterator[str]:
+    if route := answer.get("route"):
+        skipped = [f"{clean(one['model'])} ({one['reason']})" for one in answer.get("skipped", ())]
+        instead = f" as a fallback for {', '.join(skipped)}" if skipped else ""
+        yield f"route {clean(route)}: it led to {clean(answer['model'])}{instead}"
     if (load_s := answer.get("load_waited_s")) is not None:
         yield f"no replica was running: waited {load_s:.2f} s for a load"
     if (queued_s := answer.get("queued_s")) is not None:
@@ -341,6 +348,8 @@ def _request_lines(answer: dict[str, Any]) -> Iterator[str]:
         yield f"all replicas were busy: waited {queued_s:.2f} s in the queue, starting at position {place}"
     for failure in answer.get("failed", ()):
         yield f"failed on {clean(failure['node'])}: {clean(failure['error'])}"
+    if count := answer.get("continuations"):
+        yield f"its answer broke off and was continued at another replica{f', {count} times' if count > 1 else ''}"
     if chosen := answer.get("chosen"):
         yield f"sent to {clean(chosen['node'])}, slot {chosen['slot']}: {_rule(answer)}"
         others = [name for one in answer["candidates"] if (name := _place(one)) != _place(chosen)]

@@ -4,6 +4,7 @@ from typing import Any
 
 from corral.cli.client.api import Api
 from corral.cli.display.output import clean
+from corral.core.causes import brief_cause, without_stop
 
 Running = dict[str, Any]
 NOTHING: Running = {"ready": 0, "replicas": [], "loads": []}
@@ -70,9 +71,10 @@ def problems(running: Running) -> list[str]:
     return list(dict.fromkeys(why for load in running["loads"] if (why := _obstacle(load))))
 
 
-def notes(running: Running) -> list[str]:
-    """What differs from the desired replicas: loads in progress, waiting or failed, and replicas offline or failed."""
-    found = _load_notes(running["loads"], more=bool(running["ready"]))
+def notes(running: Running, *, told: str = "") -> list[str]:
+    """What differs from the desired replicas: loads in progress, waiting or failed, and replicas offline or failed.
+    `told`: a sentence beside them, whose reason is not repeated."""
+    found = _load_notes(running["loads"], more=bool(running["ready"]), told=told)
     found += [_replica_note(one) for one in running["replicas"] if one["state"] in ("offline", "failed")]
     missing = _minimum(running) - running["ready"]
     if _matches_no_node(running):
@@ -82,7 +84,7 @@ def notes(running: Running) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _load_notes(loads: list[dict[str, Any]], *, more: bool) -> list[str]:
+def _load_notes(loads: list[dict[str, Any]], *, more: bool, told: str) -> list[str]:
     """Each obstacle once, with the time of the next attempt."""
     blocked: dict[str, list[str]] = {}
     in_progress = []
@@ -91,15 +93,18 @@ def _load_notes(loads: list[dict[str, Any]], *, more: bool) -> list[str]:
             blocked.setdefault(why, []).extend(filter(None, [load.get("next_attempt_at")]))
         else:
             in_progress.append(loading_line("another replica" if more else "it", load))
-    return [*in_progress, *(f"{why}{_next_attempt(times)}" for why, times in blocked.items())]
+    return [*in_progress, *filter(None, (_blocked_note(why, times, told) for why, times in blocked.items()))]
+
+
+def _blocked_note(why: str, times: list[str], told: str) -> str:
+    at = f"next attempt at {min(times)[11:19]} UTC" if times else ""
+    if without_stop(brief_cause(why)) in told:
+        return at
+    return f"{without_stop(why)} ({at})" if at else why
 
 
 def _obstacle(load: dict[str, Any]) -> str:
     return clean(load.get("error") or (load["state"] == "pending" and load.get("reason")) or "")
-
-
-def _next_attempt(times: list[str]) -> str:
-    return f" (next attempt at {min(times)[11:19]} UTC)" if times else ""
 
 
 def _replica_note(replica: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import click
 from corral.cli.client.api import Api
 from corral.cli.display.output import clean, print_json
 from corral.cli.program_name import command
+from corral.core.causes import without_stop
 
 
 def name_revision(number: int, revision: str) -> str:
@@ -17,7 +18,8 @@ def pending_note(model: str, pending: dict[str, Any] | None) -> str:
     """Why the newest revision does not serve yet, and what to do; empty if it serves."""
     if pending is None:
         return ""
-    number, reason, serves = pending["number"], clean(pending["reason"]), f"revision {pending['serving_number']}"
+    number, serves = pending["number"], f"revision {pending['serving_number']}"
+    reason = without_stop(clean(pending["reason"]))
     if not pending["failures"]:
         does = f"waits: {reason}" if reason else "is being loaded and tried"
         return f"revision {number} {does}; {serves} serves until it is ready"

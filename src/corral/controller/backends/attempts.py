@@ -13,7 +13,12 @@ from corral.bus.subjects import BACKEND_ROLLBACK, CANCEL, node_subject
 from corral.controller.backends.commands import WorkerAnswer, build_command, build_fallback, read_answer
 from corral.controller.loads.ports import PeerFinder
 from corral.controller.nodes.reports import Reports, observation_of
-from corral.controller.replicas.smoke_test import RolloutStalled, VersionFailed, VersionRollout
+from corral.controller.replicas.smoke_test import (
+    RolloutStalled,
+    VersionFailed,
+    VersionRollout,
+    try_unused_version,
+)
 from corral.core.backends.build import short_digest
 from corral.core.backends.intents import (
     AttemptCancelled,
@@ -28,9 +33,17 @@ from corral.core.backends.intents import (
     find_missing,
 )
 from corral.core.backends.rollout import ReplicaChange, plan_replicas
+from corral.core.backends.starts import StartEvidence, StartProof
 from corral.core.errors import CorralError, NoResponders, OutcomeUnknown, TimedOut, Unavailable
 from corral.core.nodes.node import NodeId
-from corral.core.nodes.observed import ObservedBackend, ObservedProcess, find_backend
+from corral.core.nodes.observed import (
+    ObservedBackend,
+    ObservedProcess,
+    ProcessStatus,
+    families_of,
+    find_backend,
+    find_moved,
+)
 from corral.core.nodes.presence import Presence
 from corral.store.backends.intents import IntentClaim
 from corral.system.yielding import Pace
@@ -68,10 +81,16 @@ class RunningAttempt:
     task: "asyncio.Task[None] | None" = None
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a person has cancelled it."""
+    restarted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a newer process of its worker has reported: what was requested of the older one gets no reply."""
+    epoch: int = 0
+    """Of the worker process that reported the desired state; 0 before."""
     answered: bool = False
     """Whether the worker has replied. The rest is the frontend's own work and does not count against the limit."""
     over: bool = False
     """Whether there is an outcome, which has yet to be written."""
+    digest_before: str = ""
+    """What a LocalAI worker had before an upgrade. It confirms one that changed nothing, too."""
     confirming_report: NodeReport | None = None
     reply_timeout: asyncio.Timeout | None = None
     """The time limit of the reply, while it is awaited."""
@@ -127,6 +146,8 @@ class Attempts:
     async def _ask(self, running: RunningAttempt, on_answer: Callable[[], None]) -> AttemptOutcome:
         intent = running.claim.intent
         within_s = self._within_s(intent)
+        if running.claim.is_localai and intent.verb.changes_version:
+            running.digest_before = await self._read_digest(intent)
         try:
             data = await self._await_answer(running, within_s)
         except NoResponders:
@@ -152,6 +173,15 @@ class Attempts:
         if answer.code == "cancelled":
             return AttemptRejected(f"the worker cancelled it without a request ({answer.error})")
         return AttemptRejected(answer.error or "the worker gave no reason", outdated=answer.code == "outdated_command")
+
+    async def _read_digest(self, intent: Intent) -> str:
+        """What the node has now; empty if it does not tell."""
+        try:
+            seen = observation_of(await self._reports.request_report(intent.node_id))
+        except CorralError as error:
+            log.info("intent.not_reported", node=intent.node_id, operation=intent.operation_id, error=str(error))
+            return ""
+        return digest_of(intent, seen.backends)
 
     async def _note_stopped(self, intent: Intent, answer: WorkerAnswer) -> None:
         """A LocalAI worker ends the processes of a backend before it changes it, also if the change fails then. Since
@@ -200,35 +230,50 @@ class Attempts:
             if not error.retryable:
                 raise
             return AttemptUnconfirmed(f"the worker is done, but its report is missing: {error}", UNKNOWN_RETRY_S)
+        running.epoch = report.epoch
+        running.restarted.clear()
         await self._pace.turn()
         seen = observation_of(report)
-        missing = find_missing(intent, seen.backends, answered=answered)
+        missing = find_missing(
+            intent,
+            seen.backends,
+            answered=answered,
+            looks_up_itself=running.claim.is_localai,
+            digest_before=running.digest_before,
+        )
         if missing is not None and not answered:
             return AttemptUnconfirmed(missing, UNKNOWN_RETRY_S)
         if missing is not None:
             return AttemptRejected(f"the worker replied that it is done, but {missing}")
-        if intent.verb.changes_version:
-            failure = await self._roll_out(running, seen.backends, seen.processes)
-            if failure is not None:
-                return failure
-        return AttemptConfirmed(digest_of(intent, seen.backends))
+        if not intent.verb.changes_version:
+            return AttemptConfirmed(digest_of(intent, seen.backends))
+        result = await self._roll_out(running, seen.backends, seen.processes)
+        if isinstance(result, StartProof):
+            return AttemptConfirmed(digest_of(intent, seen.backends), result)
+        return result
 
     async def _roll_out(
         self, running: RunningAttempt, backends: Sequence[ObservedBackend], processes: Sequence[ObservedProcess]
-    ) -> AttemptOutcome | None:
+    ) -> AttemptOutcome | StartProof:
+        """Replaces what runs, or starts the version once if nothing does: no version is accepted untried."""
         intent = running.claim.intent
         found = find_backend(backends, intent.spec.build.name, intent.backend)
         if found is None or not found.digest:
-            return None
-        changes = plan_replicas(processes, backend=found.name, digest=found.digest)
-        rolling_out = self._replicas.roll_out(
-            intent.node_id, changes, backend=found.name, digest=found.digest, operation_id=intent.operation_id
+            return StartProof(evidence=StartEvidence.NONE, detail="its worker reports no version")
+        models = await self._replicas.find_models(families_of(backends, found.name))
+        changes = plan_replicas(processes, backend=found.name, digest=found.digest, models=models)
+        is_running = bool(changes) or any(
+            one.backend == found.name and one.digest == found.digest and one.state is ProcessStatus.READY
+            for one in processes
         )
+        proving = self._prove(running, found, changes, models, is_running=is_running)
         try:
-            if not await _unless_set(running.cancelled, rolling_out):
+            proof = await _unless_set(running.cancelled, proving)
+            if proof is None:
                 return AttemptUnconfirmed("cancelled during the rollout of the new version", CANCEL_RETRY_S)
+            return proof[0]
         except VersionFailed as error:
-            return await self._reject_version(running, found.name, changes, error)
+            return await self._reject_version(running, found.name, changes, models, error)
         except RolloutStalled as error:
             # Not rolled back: nothing is known about the version itself.
             return AttemptRejected(f"the new version is installed but does not serve: {error}")
@@ -237,16 +282,53 @@ class Attempts:
                 raise
             # It is unknown whether the new version starts: nothing is rolled back, and the rollout is resumed.
             return AttemptUnconfirmed(f"the rollout of the new version is unfinished: {error}", self._within_s(intent))
-        return None
+
+    async def _prove(
+        self,
+        running: RunningAttempt,
+        found: ObservedBackend,
+        changes: Sequence[ReplicaChange],
+        models: frozenset[str],
+        *,
+        is_running: bool,
+    ) -> StartProof:
+        intent = running.claim.intent
+        await self._replicas.roll_out(
+            intent.node_id,
+            changes,
+            backend=found.name,
+            digest=found.digest,
+            operation_id=intent.operation_id,
+            models=models,
+        )
+        if is_running:
+            return StartProof(evidence=StartEvidence.REPLICAS)
+        if intent.verb is Verb.ROLLBACK:
+            return StartProof(evidence=StartEvidence.BEFORE)
+        if running.claim.is_localai:
+            return StartProof(evidence=StartEvidence.NONE, detail="a LocalAI worker starts no version without a model")
+        testing = try_unused_version(
+            self._bus, intent.node_id, backend=found.name, digest=found.digest, operation_id=intent.operation_id
+        )
+        proof = await _unless_set(running.restarted, testing)
+        if proof is None:
+            raise Unavailable("the worker was restarted during the smoke test")
+        return proof[0]
 
     async def _reject_version(
-        self, running: RunningAttempt, build: str, changes: Sequence[ReplicaChange], error: VersionFailed
+        self,
+        running: RunningAttempt,
+        build: str,
+        changes: Sequence[ReplicaChange],
+        models: frozenset[str],
+        error: VersionFailed,
     ) -> AttemptOutcome:
         intent = running.claim.intent
         try:
-            before = changes[0].process.digest if changes else await self._replicas.find_stopped(intent.node_id, build)
+            stopped = None if changes else await self._replicas.find_stopped(intent.node_id, build, models)
+            before = changes[0].process.digest if changes else stopped
             back = await self._roll_back(intent, build, before)
-            restoring = self._replicas.restore(intent.node_id, backend=build, digest=back.digest)
+            restoring = self._replicas.restore(intent.node_id, backend=back.build, digest=back.digest)
             restored = await _unless_set(running.cancelled, restoring)
         except CorralError as problem:
             if not problem.retryable:
@@ -257,9 +339,14 @@ class Attempts:
                 UNKNOWN_RETRY_S,
             )
         if restored is None:
-            return AttemptRejected(f"the new version does not start: {error}")
-        summary = f"{restored[0].words}, but {back.rejection}" if back.rejection else restored[0].words
-        return AttemptRejected(f"the new version does not start, {summary}: {error}", final=restored[0].was_stopped)
+            return AttemptRejected(f"the new version does not start: {error}", version_failed=True)
+        words = restored[0].words if changes or restored[0].was_stopped else "the old version is current again"
+        summary = f"{words}, but {back.rejection}" if back.rejection else words
+        return AttemptRejected(
+            f"the new version does not start, {summary}: {error}",
+            final=restored[0].was_stopped,
+            version_failed=True,
+        )
 
     async def _roll_back(self, intent: Intent, build: str, digest: str | None) -> "_RolledBack":
         """Makes the serving version the current one again, so that whatever starts next starts from it."""
@@ -274,15 +361,17 @@ class Attempts:
         answer = decode(
             await self._bus.request(subject, encode(request), within_s=self._limits.rollback_s), ChangeReply
         )
-        current = answer.corral.digest if answer.corral is not None else ""
+        current, name = answer.corral.digest if answer.corral is not None else "", build
         try:
             report = await self._reports.request_report(intent.node_id)
-            found = find_backend(observation_of(report).backends, build)
+            backends = observation_of(report).backends
+            name = find_moved(backends, intent.backend, build) or build
+            found = find_backend(backends, name)
             current = found.digest if found is not None and found.digest else current
         except CorralError as error:  # the worker has replied; its next report has the rest
             log.info("intent.not_reported", node=intent.node_id, operation=intent.operation_id, error=str(error))
         rejection = "" if answer.success else answer.error or "the worker gave no reason"
-        return _RolledBack(current or digest or "", rejection)
+        return _RolledBack(name, current or digest or "", rejection)
 
     # Cancellation
 
@@ -325,8 +414,10 @@ class Attempts:
             return await self._restore_stopped(intent, found)
         if found is None or not found.digest or not intent.verb.changes_version:
             return AttemptConfirmed(digest_of(intent, seen.backends))
-        left = plan_replicas(seen.processes, backend=found.name, digest=found.digest)
-        before = left[0].process.digest if left else await self._replicas.find_stopped(intent.node_id, found.name)
+        models = await self._replicas.find_models(families_of(seen.backends, found.name))
+        left = plan_replicas(seen.processes, backend=found.name, digest=found.digest, models=models)
+        stopped = None if left else await self._replicas.find_stopped(intent.node_id, found.name, models)
+        before = left[0].process.digest if left else stopped
         if before is None:
             return AttemptConfirmed(found.digest)
         return await self._revert(intent, found, before)
@@ -347,7 +438,7 @@ class Attempts:
                 f"cancelled; {short_digest(found.digest)} is installed and rolled out, because the worker could"
                 f" not roll back to {short_digest(before) or 'the previous version'}: {back.rejection}"
             )
-        restored = await self._replicas.restore(intent.node_id, backend=found.name, digest=back.digest, wait=False)
+        restored = await self._replicas.restore(intent.node_id, backend=back.build, digest=back.digest, wait=False)
         summary = f"cancelled; the node was rolled back to {short_digest(back.digest)}"
         rest = f": {restored.words}" if restored.was_stopped else ", which keeps serving"
         return AttemptCancelled(f"{summary}{rest}")
@@ -398,6 +489,8 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class _RolledBack:
+    build: str
+    """Which is current again: another one if the intent had changed the build of a family."""
     digest: str
     """Of the current version."""
     rejection: str = ""

@@ -39,7 +39,7 @@ def build_command(intent: Intent, peers: Sequence[BlobPeer] = (), *, localai: bo
         case Verb.INSTALL:
             return BACKEND_INSTALL, encode(_install(intent, peers, strategy=None, force=intent.spec.force))
         case Verb.UPGRADE:
-            return BACKEND_UPGRADE, encode(_install(intent, peers, strategy=ROLLING, force=False))
+            return BACKEND_UPGRADE, encode(_install(intent, peers, strategy=ROLLING, force=intent.spec.force))
         case Verb.DELETE:
             extras = CommandExtras(generation=intent.generation, build=intent.spec.build, op_id=intent.operation_id)
             return BACKEND_DELETE, encode(DeleteRequest(backend=intent.backend, corral=extras))

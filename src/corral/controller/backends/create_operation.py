@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 import msgspec
 
 from corral.controller.backends.fleet_builds import FleetBuilds, FoundVersion, OfferedBuild
+from corral.controller.backends.plan_rollout import RolloutPlanner
 from corral.controller.backends.resolve import Resolver, source_of, spec_of
 from corral.core.backends.build import BuildRef, BuildResolution, ResolvedBackend, plain_name
 from corral.core.backends.intents import BackendSpec, IntentState, Verb
@@ -22,6 +23,7 @@ from corral.core.backends.planning import (
     pick_holders,
     pick_upgrades,
     plan_deletes,
+    plan_installs,
     plan_pinned,
     plan_rollbacks,
     skip_frozen_nodes,
@@ -36,9 +38,11 @@ from corral.core.backends.requests import (
     RequestedRollback,
     RequestedUpgrade,
 )
+from corral.core.backends.rollouts import HeldBack, RolloutPlan, find_held_back
 from corral.core.backends.upgrades import Unknown
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.backends.version_pins import PinChange, as_pinned, is_same_version, merge_specs
+from corral.core.causes import join_reasons
 from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.targets import Skipped, Target, pick_nodes
@@ -59,6 +63,21 @@ class _Plan:
     skipped: Sequence[Skipped] = ()
     policy: PolicyChange | None = None
     pin: PinChange | None = None
+    rollout: RolloutPlan | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationPreview:
+    """What an operation would do now, by the planning of the operation itself."""
+
+    backend: str
+    intents: Sequence[NewIntent]
+    skipped: Sequence[Skipped]
+    rollout: RolloutPlan | None
+    """None if no node changes its version."""
+
+    def spec_of(self, node_id: NodeId) -> BackendSpec | None:
+        return next((intent.spec for intent in self.intents if intent.node_id == node_id), None)
 
 
 W = TypeVar("W", RequestedInstall, RequestedUpgrade, RequestedDelete, RequestedRollback, RequestedPin, RequestedFollow)
@@ -71,10 +90,11 @@ class Fleet:
         stores: Stores,
         resolver: Resolver,
         builds: FleetBuilds,
+        rollouts: RolloutPlanner,
         ids: Ids,
         on_change: Callable[[], Awaitable[None]],
     ) -> None:
-        self._stores, self._resolver, self._builds = stores, resolver, builds
+        self._stores, self._resolver, self._builds, self._rollouts = stores, resolver, builds, rollouts
         self._ids, self._on_change = ids, on_change
 
     # Requests
@@ -86,9 +106,8 @@ class Fleet:
     async def upgrade(self, request: RequestedUpgrade, *, actor: str, key: str | None = None) -> Admitted:
         """To what the galleries offer now, on nodes that have it. The old version serves until the new one does.
         `name@version` pins that version instead."""
-        reference, version = await self._resolver.split_version(request.reference)
-        if version:
-            pin = RequestedPin(reference=reference, version=version, target=request.target, scoped_to=request.scoped_to)
+        pin = await self._as_pin(request)
+        if pin is not None:
             return await self.pin(pin, actor=actor, key=key)
         return await self._admit(Verb.UPGRADE, request, self._plan_upgrade, actor=actor, key=key)
 
@@ -107,6 +126,35 @@ class Fleet:
     async def follow(self, request: RequestedFollow, *, actor: str, key: str | None = None) -> Admitted:
         """Ends pins: later installs and upgrades get the newest version again. Changes nothing on the nodes."""
         return await self._admit(Verb.FOLLOW, request, self._plan_follow, actor=actor, key=key)
+
+    async def preview(self, request: RequestedInstall | RequestedUpgrade | RequestedPin) -> OperationPreview:
+        """Without creating the operation. Raises what creating it would raise."""
+        match request:
+            case RequestedInstall():
+                planned = await self._plan_install(request)
+            case RequestedUpgrade():
+                pin = await self._as_pin(request)
+                planned = await (self._plan_pin(pin) if pin is not None else self._plan_upgrade(request))
+            case RequestedPin():
+                planned = await self._plan_pin(request)
+            case _:
+                assert_never(request)
+        return OperationPreview(
+            backend=planned.backend, intents=planned.intents, skipped=planned.skipped, rollout=planned.rollout
+        )
+
+    async def _as_pin(self, request: RequestedUpgrade) -> RequestedPin | None:
+        """An upgrade to `name@version`."""
+        reference, version = await self._resolver.split_version(request.reference)
+        if not version:
+            return None
+        return RequestedPin(
+            reference=reference,
+            version=version,
+            target=request.target,
+            scoped_to=request.scoped_to,
+            rollout=request.rollout,
+        )
 
     async def _admit(
         self, verb: Verb, request: W, plan: Callable[[W], Awaitable[_Plan]], *, actor: str, key: str | None
@@ -128,6 +176,7 @@ class Fleet:
             node_id=request.scoped_to,
             policy=planned.policy,
             pin=planned.pin,
+            rollout=planned.rollout,
             idempotency_key=key,
             request_hash=mark,
         )
@@ -157,10 +206,19 @@ class Fleet:
                 galleries=request.galleries,
             )
             policy = PolicyChange(
-                selector=request.target.selector, ensure=Ensure.PRESENT, spec=intended, on_drift=request.on_drift
+                selector=request.target.selector,
+                ensure=Ensure.PRESENT,
+                spec=intended,
+                on_drift=request.on_drift,
+                rollout=request.rollout,
             )
-        intents = [_new_intent(node, backend, specs[node.id]) for node in nodes if node.id in specs]
-        return _Plan(backend=backend, intents=intents, skipped=skipped, policy=policy, pin=pin)
+        if request.version or request.uri:
+            await self._refuse_failed((node, specs[node.id]) for node in nodes if node.id in specs)
+        states = await self.read_states([node for node in nodes if node.id in specs])
+        intents = plan_installs([_new_intent(state.node, backend, specs[state.node.id]) for state in states], states)
+        policies = await self._stores.policies.read_all()
+        rollout = await self._rollouts.plan(request.rollout, backend, intents, states, policies)
+        return _Plan(backend=backend, intents=intents, skipped=skipped, policy=policy, pin=pin, rollout=rollout)
 
     async def _plan_upgrade(self, request: RequestedUpgrade) -> _Plan:
         targeted = await self.read_targeted(request.target)
@@ -169,14 +227,20 @@ class Fleet:
         states = pick_upgrades(targeted, backend)
         if not states:
             raise NotFound(f"no node has the backend {backend}; there is nothing to upgrade")
-        states, frozen = skip_frozen_nodes(states, backend, await self._stores.policies.read_all())
+        policies = await self._stores.policies.read_all()
+        states, frozen = skip_frozen_nodes(states, backend, policies)
         pin = PinChange(follows=True, reason="upgraded") if request.unpin else None
         states, pinned = (states, []) if request.unpin else skip_pinned(states, backend)
         if not states:
             raise Conflict((frozen + pinned)[0].reason)
         await self._resolver.look_again()
         intents, skipped = await self.plan_upgrades(reference, states)
-        return _Plan(backend=_key_in(states, backend), intents=intents, skipped=skipped + frozen + pinned, pin=pin)
+        intents, held_back = self._skip_held_back(intents, states, await self._stores.rollouts.read_held_back())
+        if held_back and not intents:
+            raise Conflict(held_back[0].reason)
+        rollout = await self._rollouts.plan(request.rollout, backend, intents, states, policies, upgrade=True)
+        skipped += frozen + pinned + held_back
+        return _Plan(backend=_key_in(states, backend), intents=intents, skipped=skipped, pin=pin, rollout=rollout)
 
     async def _plan_delete(self, request: RequestedDelete) -> _Plan:
         states, policies = await self.read_targeted(request.target), await self._stores.policies.read_all()
@@ -209,7 +273,10 @@ class Fleet:
             states, backend, to=_digests_of(request.to, states, backend, specs) if request.to else None, specs=specs
         )
         if not intents:
-            raise Conflict("; ".join(f"{skip.node_name}: {skip.reason}" for skip in skipped))
+            raise Conflict(join_reasons(f"{skip.node_name}: {skip.reason}" for skip in skipped))
+        if request.to:
+            nodes = {state.node.id: state.node for state in states}
+            await self._refuse_failed((nodes[intent.node_id], intent.spec) for intent in intents)
         common, key = find_common_specs(intents), _key_in(states, backend)
         waiting, _ = plan_pinned([state for state in targeted if state.find(backend) is None], backend, common)
         versions = {spec.build.version for spec in common}
@@ -242,7 +309,33 @@ class Fleet:
             specs=tuple(specs) if found.version else await self._with_earlier(key, request.target, specs),
             reason=request.reason,
         )
-        return _Plan(backend=key, intents=intents, skipped=skipped, pin=pin)
+        await self._refuse_failed((state.node, spec) for state in states for spec in specs)
+        rollout = await self._rollouts.plan(request.rollout, backend, intents, states, policies)
+        return _Plan(backend=key, intents=intents, skipped=skipped, pin=pin, rollout=rollout)
+
+    async def _refuse_failed(self, requested: Iterable[tuple[Node, BackendSpec]]) -> None:
+        """Raises Conflict if a person names a version that failed in a rollout on one of these nodes."""
+        failed = [one for one in await self._stores.rollouts.read_held_back() if one.failed]
+        for node, spec in requested if failed else ():
+            bad = find_held_back(node, {spec.build.name: spec}, failed)
+            if bad is not None:
+                raise Conflict(bad.describe())
+
+    def _skip_held_back(
+        self, intents: Sequence[NewIntent], states: Sequence[NodeBackends], held: Sequence[HeldBack]
+    ) -> tuple[list[NewIntent], list[Skipped]]:
+        """Skips nodes for which the version failed in a rollout."""
+        nodes = {state.node.id: state.node for state in states}
+        failed = [one for one in held if one.failed]
+        kept, skipped = [], []
+        for intent in intents:
+            node = nodes[intent.node_id]
+            bad = find_held_back(node, {intent.spec.build.name: intent.spec}, failed)
+            if bad is None:
+                kept.append(intent)
+            else:
+                skipped.append(_skip(node, bad.describe()))
+        return kept, skipped
 
     async def _plan_follow(self, request: RequestedFollow) -> _Plan:
         targeted, policies = await self.read_targeted(request.target), await self._stores.policies.read_all()
@@ -291,7 +384,7 @@ class Fleet:
 
     async def read_states(self, nodes: Sequence[Node]) -> list[NodeBackends]:
         states: list[NodeBackends] = []
-        pins = await self._stores.version_pins.read_all()
+        pins, held = await self._stores.version_pins.read_all(), await self._stores.rollouts.read_held_back()
         for start in range(0, len(nodes), STATES_AT_ONCE):
             part = nodes[start : start + STATES_AT_ONCE]
             ids = [node.id for node in part]
@@ -307,6 +400,7 @@ class Fleet:
                     newest=newest.get(node.id, {}),
                     restored=restored.get(node.id, {}),
                     pins=pins,
+                    held=held,
                 )
                 for node in part
             ]

@@ -8,11 +8,13 @@ from corral.controller.backends.resolve import Resolver, spec_of
 from corral.core.backends.build import BuildRef, BuildResolution, ResolvedBackend, plain_name
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.planning import NodeBackends, match_digest
+from corral.core.backends.rollouts import HeldBack, find_held_back
 from corral.core.backends.variants import Unresolved
 from corral.core.backends.version_pins import VersionPin, desired_version, is_same_version, version_label
 from corral.core.errors import CorralError, NotFound
 from corral.core.nodes.node import Node, NodeId
 from corral.store.backends.intents import IntentStore
+from corral.store.backends.rollouts import RolloutStore
 from corral.store.backends.version_pins import VersionPinStore
 
 DIGEST_LENGTH = len("sha256:") + 64
@@ -39,8 +41,8 @@ class FoundVersion:
 
 
 class FleetBuilds:
-    def __init__(self, resolver: Resolver, pins: VersionPinStore, intents: IntentStore) -> None:
-        self._resolver, self._pins, self._intents = resolver, pins, intents
+    def __init__(self, resolver: Resolver, pins: VersionPinStore, intents: IntentStore, rollouts: RolloutStore) -> None:
+        self._resolver, self._pins, self._intents, self._rollouts = resolver, pins, intents, rollouts
 
     async def recall(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, BuildResolution | Unresolved]:
         """By node. Falls back to the last known answer while a gallery or registry cannot be reached."""
@@ -63,16 +65,24 @@ class FleetBuilds:
         nodes: Iterable[Node],
         found: Mapping[NodeId, BuildResolution | Unresolved],
     ) -> dict[NodeId, BuildResolution | Unresolved]:
-        """The same builds, on nodes with a pin in the pinned version."""
+        """The same builds: on nodes with a pin in the pinned version, and instead of a version that a rollout has not
+        accepted in the one before it."""
         answers = dict(found)
-        pins = await self._pins.read_all()
+        pins, held = await self._pins.read_all(), await self._rollouts.read_held_back()
+        # First those that change only the version: a node that joins rather gets its own build.
+        held.sort(key=lambda one: one.change.previous.build.name != one.change.build)
         looked_up: dict[tuple[str, str], ResolvedBackend | Unresolved] = {}
-        for node in nodes if pins else ():
+        for node in nodes if pins or held else ():
             resolved = found[node.id]
             if not isinstance(resolved, ResolvedBackend):
                 continue
-            desired = desired_version(node, backend, resolved.build.name, pins)
-            if desired.spec is not None:
+            desired = desired_version(node, backend, resolved.build.name, pins, held)
+            if desired.pin is None and node.speaks_corral:
+                offered = spec_of(resolved, reference=source.reference, uri=source.uri)
+                held_back = find_held_back(node, {resolved.build.name: offered}, held)
+                if held_back is not None:
+                    answers[node.id] = in_previous_version(resolved, held_back)
+            elif desired.spec is not None:
                 answers[node.id] = with_version(resolved, desired.spec)
             elif desired.pin is not None:
                 key = (desired.pin.id, resolved.build.name)
@@ -199,6 +209,18 @@ class FleetBuilds:
             reason=spec.reason or offered.reason,
             pinned=True,
         )
+
+
+def in_previous_version(resolved: ResolvedBackend, held_back: HeldBack) -> ResolvedBackend | Unresolved:
+    """What a node gets instead of a version that a rollout has not accepted: the version before, or the build before
+    where the rollout changes the build."""
+    previous = held_back.change.previous
+    if previous.build.name == resolved.build.name:
+        return with_version(resolved, previous)
+    if not previous.build.uris:
+        source = f"no source of {previous.build.name}, which the nodes had before, is known"
+        return Unresolved(NotFound(f"{held_back.describe()}; {source}"))
+    return ResolvedBackend(build=previous.build, reason=previous.reason, pinned=True)
 
 
 def with_version(resolved: ResolvedBackend, spec: BackendSpec) -> ResolvedBackend:

@@ -104,8 +104,10 @@ class IntentReconciler:
             running = self._waiting.get((report.node, backend))
             if running is not None and running.claim.intent.generation == generation:
                 running.on_report(report)
-        for (node, _), running in self._waiting.items():
-            if node == report.node and report.epoch > running.claim.epoch:
+        for running in self._running.values():
+            newer = report.epoch > max(running.claim.epoch, running.epoch)
+            if newer and running.claim.intent.node_id == report.node:
+                running.restarted.set()
                 running.expire()  # sending twice does no harm: a running request is joined
 
     async def run(self) -> None:

@@ -1,13 +1,14 @@
 """Finds nodes that already have a version, with the tokens for their blobs. Tokens are kept in memory only."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from corral.bus.messages import BlobPeer, NodeReport
-from corral.core.backends.peers import can_serve_blobs, find_holders, pick_peers
+from corral.core.backends.blob_tokens import make_blob_token
+from corral.core.backends.peers import can_serve_blobs, find_holders, pick_peers, site_of_node
 from corral.core.errors import CorralError
 from corral.core.nodes.node import Node
 from corral.store.backends.observed import ObservedStore
@@ -20,14 +21,14 @@ log = structlog.get_logger()
 LOOKUP_AT_MOST_EVERY_S = 2.0
 ASK_WITHIN_S = 2.0
 """An install does not wait longer for its peers."""
-UNKNOWN_FOR_S = 30.0
+UNKNOWN_FOR_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Holders:
     nodes: tuple[Node, ...]
-    corral_nodes: frozenset[str]
-    """Nodes that may get tokens: a LocalAI worker has no use for peers."""
+    sites: Mapping[str, str]
+    """Of the nodes that may get tokens: a LocalAI worker has no use for peers."""
     until_s: float
 
 
@@ -58,7 +59,8 @@ class BlobPeers:
         except CorralError as error:
             log.info("peers.lookup_failed", error=str(error))
             return []
-        return await self._pick(found.nodes, besides) if besides in found.corral_nodes else []
+        site = found.sites.get(besides)
+        return await self._pick(found.nodes, besides, site) if site is not None else []
 
     async def among(self, nodes: Collection[str], *, besides: str) -> list[BlobPeer]:
         """Those of `nodes` that can serve blobs to the node `besides`. Which blobs they have is unknown."""
@@ -72,15 +74,26 @@ class BlobPeers:
         if besides not in known or not known[besides].speaks_corral:
             return []
         serving = [node for identity, node in known.items() if identity in nodes and can_serve_blobs(node)]
-        return await self._pick(serving, besides)
+        return await self._pick(serving, besides, site_of_node(known[besides]))
 
-    async def _pick(self, holders: Sequence[Node], besides: str) -> list[BlobPeer]:
-        chosen = pick_peers(holders, excluding=besides, draw=self._ids.draw())
+    async def at(self, node: Node, digest: str) -> BlobPeer | None:
+        """The node as a peer for this blob only; None if it cannot be one now."""
+        if not can_serve_blobs(node) or not await _is_reachable(node):
+            return None
+        secret = await self._token(node)
+        if not secret:
+            return None
+        token = make_blob_token(secret, digest, now_s=self._clock.now_ms() / 1000)
+        return BlobPeer(url=f"http://{node.http_address}", token=token)
+
+    async def _pick(self, holders: Sequence[Node], besides: str, site: str) -> list[BlobPeer]:
+        picked = pick_peers(holders, excluding=besides, site=site, draw=self._ids.draw())
+        chosen = [*picked.near, *picked.far]
         reachable_flags = await asyncio.gather(*(_is_reachable(node) for node in chosen))
         chosen = [node for node, reachable in zip(chosen, reachable_flags, strict=True) if reachable]
         tokens = await asyncio.gather(*(self._token(node) for node in chosen))
         return [
-            BlobPeer(url=f"http://{node.http_address}", token=token)
+            BlobPeer(url=f"http://{node.http_address}", token=token, is_far=node in picked.far)
             for node, token in zip(chosen, tokens, strict=True)
             if token
         ]
@@ -103,8 +116,8 @@ class BlobPeers:
         if nodes:
             current = {(str(node.id), node.epoch) for node in nodes}
             self._tokens = {key: token for key, token in self._tokens.items() if key in current}
-        corral_nodes = frozenset(node.id for node in nodes if node.speaks_corral)
-        return _Holders(found, corral_nodes, self._clock.monotonic_s() + LOOKUP_AT_MOST_EVERY_S)
+        sites = {str(node.id): site_of_node(node) for node in nodes if node.speaks_corral}
+        return _Holders(found, sites, self._clock.monotonic_s() + LOOKUP_AT_MOST_EVERY_S)
 
     async def _token(self, node: Node) -> str:
         """Requested once per worker process, which keeps its token on disk."""

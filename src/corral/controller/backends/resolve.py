@@ -143,12 +143,25 @@ class Resolver:
         return await self._find_spec(spec, backend, nodes, kept=True)
 
     async def resolve(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, BuildResolution]:
-        """Raises NotFound when no gallery has the name, and Unavailable when a registry cannot be reached."""
-        return _raise_unresolved(await self._find(reference, nodes, kept=False))
+        """The current answer, however long it takes; if the source cannot be reached, the last known one. Raises
+        NotFound when no gallery has the name, and Unavailable when a registry cannot be reached and nothing is
+        known."""
+        return _raise_unresolved(await self._find(reference, nodes, kept=True, patient=True))
 
     async def recall(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, BuildResolution | Unresolved]:
-        """The same; while its source cannot be reached, the last known answer."""
+        """The same, but a source that does not answer soon counts as unreachable."""
         return await self._find(reference, nodes, kept=True)
+
+    async def read_lacking(self, references: Iterable[str], nodes: Iterable[Node]) -> dict[NodeId, frozenset[str]]:
+        """By node: the builds that do not exist for its platform, by the last answers of their sources."""
+        scopes = ("", *(f"{gallery.name}@" for gallery in self._catalogues.backend_settings))
+        kept = [await self._read_kept(f"{scope}{reference}") for reference in sorted(references) for scope in scopes]
+        platforms = {build.resolved.build.name: build.platforms for answers in kept for build in answers.values()}
+        lacking = {
+            node.id: frozenset(name for name, offered in platforms.items() if not _has_platform(node, offered))
+            for node in (nodes if platforms else ())
+        }
+        return {node_id: names for node_id, names in lacking.items() if names}
 
     async def find_names(self, reference: str, nodes: Iterable[Node]) -> dict[NodeId, frozenset[str]]:
         """By node: name and alias of the build it would get. No registry is asked."""
@@ -162,8 +175,8 @@ class Resolver:
     async def resolve_location(
         self, uri: str, name: str, alias: str, nodes: Iterable[Node]
     ) -> dict[NodeId, BuildResolution]:
-        """Resolves a source outside the galleries."""
-        return _raise_unresolved(await self._find_location(uri, name, alias, nodes, kept=False))
+        """Resolves a source outside the galleries. If it cannot be reached, the last known answer."""
+        return _raise_unresolved(await self._find_location(uri, name, alias, nodes, kept=True, patient=True))
 
     async def split_version(self, reference: str) -> tuple[str, str]:
         """The reference without its version, and the version: `name@version` or `gallery@name@version`. `gallery@name`
@@ -232,7 +245,7 @@ class Resolver:
         return await self._find(spec.reference, nodes, kept=kept)
 
     async def _find(
-        self, reference: str, nodes: Iterable[Node], *, kept: bool
+        self, reference: str, nodes: Iterable[Node], *, kept: bool, patient: bool = False
     ) -> dict[NodeId, BuildResolution | Unresolved]:
         nodes = list(nodes)
         catalogue = await self._catalogues.backends()
@@ -242,37 +255,86 @@ class Resolver:
             if not kept or not any(status.problem for status in catalogue.galleries):
                 raise
             return await self._find_kept(reference, nodes, error)
-        chosen = self._choose(catalogue, reference, nodes)
-        entries = {one.id: one.entry for one in chosen.values() if isinstance(one, _Choice)}
-        requests = {identity: self._request(catalogue, entry) for identity, entry in entries.items()}
-        pins = await self._ask_all(requests, self._limits.answer_s if kept else None)
-        before = await self._read_kept(reference) if kept and any(map(_is_unreachable, pins.values())) else {}
-
-        def last_known(node: Node, choice: _Choice) -> KeptBuild | None:
-            known = before.get(_kept_under(node))
-            return known if known is not None and known.resolved.build.name == choice.entry.name else None
-
-        choices = [(node, one) for node in nodes if isinstance(one := chosen[node.id], _Choice)]
-        unknown = {one.id for node, one in choices if _is_unreachable(pins[one.id]) and last_known(node, one) is None}
-        if kept:
-            pins |= await self._ask_all({identity: requests[identity] for identity in unknown}, self._limits.unknown_s)
         found: dict[NodeId, BuildResolution | Unresolved] = {}
         fresh: dict[str, KeptBuild] = {}
-        for node in nodes:
-            choice = chosen[node.id]
+        chosen = self._choose(catalogue, reference, nodes)
+        unsuited: dict[NodeId, frozenset[str]] = {}
+        while chosen:
+            by_node = {node.id: node for node in nodes if node.id in chosen}
+            answers = await self._pin_choices(catalogue, reference, by_node, chosen, kept=kept, patient=patient)
+            again: dict[NodeId, _Choice | Unfit] = {}
+            for node_id, answer in answers.items():
+                node, choice = by_node[node_id], chosen[node_id]
+                found.setdefault(node_id, answer.found)
+                if not isinstance(answer.found, Unfit):
+                    found[node_id] = answer.found
+                if answer.fresh is not None:
+                    key = _kept_under(node)
+                    fresh[f"{key} {platform_of(node)}" if node_id in unsuited else key] = answer.fresh
+                if answer.lacks_platform and isinstance(choice, _Choice):
+                    unsuited[node_id] = unsuited.get(node_id, frozenset()) | {choice.id}
+                    other = self._choose_other(catalogue, reference, node, unsuited[node_id])
+                    if other is not None:
+                        again[node_id] = other
+            chosen = again
+        await self._save(reference, fresh)
+        return found
+
+    async def _pin_choices(
+        self,
+        catalogue: Catalogue,
+        reference: str,
+        nodes: "Mapping[NodeId, Node]",
+        chosen: "Mapping[NodeId, _Choice | Unfit]",
+        *,
+        kept: bool,
+        patient: bool,
+    ) -> "dict[NodeId, _Answer]":
+        """The version of the build that was chosen for each node. With `kept`, sources that cannot be reached are
+        replaced by the last known answer; unless `patient`, they have to answer in time."""
+        entries = {one.id: one.entry for one in chosen.values() if isinstance(one, _Choice)}
+        requests = {identity: self._request(catalogue, entry) for identity, entry in entries.items()}
+        hurry = kept and not patient
+        pins = await self._ask_all(requests, self._limits.answer_s if hurry else None)
+        before = await self._read_kept(reference) if kept and any(map(_is_unreachable, pins.values())) else {}
+        choices = [(nodes[node_id], one) for node_id, one in chosen.items() if isinstance(one, _Choice)]
+        unknown = {
+            one.id for node, one in choices if _is_unreachable(pins[one.id]) and _recall(before, node, one) is None
+        }
+        if hurry:
+            pins |= await self._ask_all({identity: requests[identity] for identity in unknown}, self._limits.unknown_s)
+        answers: dict[NodeId, _Answer] = {}
+        for node_id, choice in chosen.items():
+            node = nodes[node_id]
             if isinstance(choice, Unfit):
-                found[node.id] = choice
+                answers[node_id] = _Answer(choice)
                 continue
             request, pin = requests[choice.id], pins[choice.id]
             if isinstance(pin, CorralError):
-                known = last_known(node, choice) if _is_unreachable(pin) else None
-                found[node.id] = _last_known(node, known, pin) if known is not None else Unresolved(pin)
+                known = _recall(before, node, choice) if _is_unreachable(pin) else None
+                answers[node_id] = _Answer(_last_known(node, known, pin) if known is not None else Unresolved(pin))
             elif isinstance(request, BackendRequest):
                 resolved = _resolved(request, pin, choice.reason)
-                fresh[_kept_under(node)] = KeptBuild(resolved=resolved, platforms=pin.platforms)
-                found[node.id] = _fitting(node, resolved, pin.platforms)
-        await self._save(reference, fresh)
-        return found
+                answers[node_id] = _Answer(
+                    _fitting(node, resolved, pin.platforms),
+                    fresh=KeptBuild(resolved=resolved, platforms=pin.platforms),
+                    lacks_platform=not _has_platform(node, pin.platforms),
+                )
+        return answers
+
+    def _choose_other(
+        self, catalogue: Catalogue, reference: str, node: Node, unsuited: frozenset[str]
+    ) -> "_Choice | None":
+        """The next build of the family for a node whose platform the ones before do not have. None if there is none."""
+        if not node.speaks_corral:
+            return None
+        resolution = catalogue.resolve(reference, capability_of(node), without=unsuited)
+        if not isinstance(resolution, Chosen):
+            return None
+        entry = catalogue.chosen_entry(reference, resolution)
+        names = ", ".join(sorted(one.partition("@")[2] for one in unsuited))
+        other = _Choice(entry, f"{entry.name} replaces {names}, which has no build for {platform_of(node)}")
+        return other if other.id not in unsuited else None
 
     def _choose(self, catalogue: Catalogue, reference: str, nodes: Iterable[Node]) -> "dict[NodeId, _Choice | Unfit]":
         """The entry for each node. On a LocalAI worker, only builds that it can run are considered."""
@@ -294,15 +356,16 @@ class Resolver:
         return self._localai[1]
 
     async def _find_location(
-        self, uri: str, name: str, alias: str, nodes: Iterable[Node], *, kept: bool
+        self, uri: str, name: str, alias: str, nodes: Iterable[Node], *, kept: bool, patient: bool = False
     ) -> dict[NodeId, BuildResolution | Unresolved]:
         _check_name(name)
         nodes = list(nodes)
         request = BackendRequest(build=BuildRef(name=name, uris=(uri,), alias=alias))
         reference = f"{uri} as {name} alias {alias}"
-        pin = await self._ask(request, self._limits.answer_s if kept else None)
+        hurry = kept and not patient
+        pin = await self._ask(request, self._limits.answer_s if hurry else None)
         known = (await self._read_kept(reference)).get("") if kept and _is_unreachable(pin) else None
-        if kept and known is None:
+        if hurry and known is None:
             pin = await self._ask(request, self._limits.unknown_s) if _is_unreachable(pin) else pin
         if isinstance(pin, Pin):
             resolved = _resolved(request, pin, f"{uri} was requested")
@@ -322,7 +385,7 @@ class Resolver:
         if not before:
             raise error
         return {
-            node.id: _last_known(node, known, error) if (known := before.get(_kept_under(node))) else Unresolved(error)
+            node.id: _last_known(node, known, error) if (known := _recall(before, node)) else Unresolved(error)
             for node in nodes
         }
 
@@ -431,6 +494,24 @@ class _Choice:
         return f"{self.entry.gallery}@{self.entry.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one node gets, as far as it is known."""
+
+    found: BuildResolution | Unresolved
+    fresh: KeptBuild | None = None
+    lacks_platform: bool = False
+    """The build exists, but not for the node's platform."""
+
+
+def _recall(before: Mapping[str, KeptBuild], node: Node, choice: _Choice | None = None) -> KeptBuild | None:
+    """The last known answer: the chosen build, or the one that replaced it on the node's platform."""
+    known, other = before.get(_kept_under(node)), before.get(f"{_kept_under(node)} {platform_of(node)}")
+    if known is None or (choice is not None and known.resolved.build.name != choice.entry.name):
+        return None
+    return other if other is not None and not _has_platform(node, known.platforms) else known
+
+
 def _by_worker(nodes: Iterable[Node]) -> dict[bool, list[Node]]:
     """By whether they run a Corral worker."""
     found: dict[bool, list[Node]] = {}
@@ -492,10 +573,14 @@ def _fitting(node: Node, resolved: ResolvedBackend, platforms: tuple[str, ...] |
     obstacle = find_obstacle(node, build.name, uri=build.uris[0] if build.uris else "", manifest=bool(build.manifest))
     if obstacle:
         return Unfit(obstacle)
-    platform = platform_of(node)
-    if platform is None or platforms is None or platform in platforms:
+    if platforms is None or _has_platform(node, platforms):
         return resolved
-    return Unfit(f"{build.name} has no build for {platform}; it has builds for {', '.join(platforms)}")
+    return Unfit(f"{build.name} has no build for {platform_of(node)}; it has builds for {', '.join(platforms)}")
+
+
+def _has_platform(node: Node, platforms: tuple[str, ...] | None) -> bool:
+    platform = platform_of(node)
+    return platform is None or platforms is None or platform in platforms
 
 
 def _located(node: Node, name: str, uri: str) -> Unfit | None:

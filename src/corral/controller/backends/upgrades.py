@@ -13,6 +13,7 @@ from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.core.backends.build import BuildRef
 from corral.core.backends.planning import NodeBackends
+from corral.core.backends.rollouts import HeldBack
 from corral.core.backends.upgrades import (
     Offers,
     Unchecked,
@@ -24,6 +25,7 @@ from corral.core.backends.upgrades import (
 )
 from corral.core.errors import CorralError
 from corral.core.nodes.node import NodeId
+from corral.store.backends.rollouts import RolloutStore
 
 log = structlog.get_logger()
 
@@ -74,12 +76,14 @@ class UpgradeCheck:
         fleet: Fleet,
         states: PolicyReconciler,
         galleries: RefreshableGalleries,
+        rollouts: RolloutStore,
         every_s: float,
         notify_all: Callable[[], Awaitable[None]],
     ) -> None:
         """`notify_all` wakes this on every frontend, so that all of them give the same answer."""
         self.loop = Reconciler("upgrades", self._reconcile, runtime, every_s=every_s, gather_s=GATHER_S, at_start=False)
         self._fleet, self._states, self._galleries, self._notify_all = fleet, states, galleries, notify_all
+        self._rollouts = rollouts
         self._found: dict[tuple[str, NodeId], _Found] = {}
         self._problems: dict[tuple[str, NodeId], Unknown] = {}
         """Why the last lookup failed; it is repeated."""
@@ -104,7 +108,11 @@ class UpgradeCheck:
     async def read(self) -> Mapping[str, Upgrade]:
         """Available upgrades for what the nodes have now."""
         states = await self._states.read_states()
-        return find_upgrades(states, await self.read_offers(states))
+        return find_upgrades(states, await self.read_offers(states), await self.read_held_back())
+
+    async def read_held_back(self) -> Sequence[HeldBack]:
+        """Versions that are not offered to every node, because a rollout tries them or they failed in one."""
+        return await self._rollouts.read_held_back()
 
     async def read_unchecked(self) -> Mapping[str, Sequence[Unchecked]]:
         """By backend: nodes for which it is unknown whether a newer version exists."""

@@ -15,8 +15,10 @@ from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.core.errors import Conflict, CorralError, OutcomeUnknown, Unavailable
 from corral.core.models.load_plan import backend_of
 from corral.core.nodes.node import Node, NodeStatus
+from corral.core.replicas.attached import NOT_STARTED, describe_away
 from corral.core.replicas.availability import Availability
 from corral.core.replicas.load_jobs import ACTIVE, LEASE_S, LoadProgress, LoadState
+from corral.core.replicas.obstacles import find_obstacle
 from corral.core.replicas.on_demand import check_limit
 from corral.core.replicas.placement import Waiting, count_placements, place
 from corral.core.replicas.replica import COMING, ReplicaState
@@ -94,6 +96,8 @@ class LoadOutcome:
 
     cause: str | None = None
     """Why the load failed."""
+    is_lasting: bool = False
+    """Whether another request would fail for the same cause: only a change of the fleet or of the model helps."""
     progress: LoadProgress | None = None
     """How far the load is that is still running."""
 
@@ -113,6 +117,8 @@ class _Watch:
         self.outcome: asyncio.Future[LoadOutcome] = asyncio.get_running_loop().create_future()
         self.notified = asyncio.Event()
         self.waiters = 0
+        self.examined: frozenset[str] = frozenset()
+        """What the loads waited for when it was last examined whether waiting helps."""
 
 
 class LoadCoordinator:
@@ -146,6 +152,11 @@ class LoadCoordinator:
         finally:
             watch.waiters -= 1
 
+    def progress(self, model: str) -> LoadProgress | None:
+        """Of the load that requests wait for on this frontend."""
+        watch = self._watches.get(model)
+        return watch.progress if watch is not None else None
+
     async def load_on(self, name: str, node: Node, *, within_s: float) -> LoadOutcome:
         """Waits for a replica on the node that someone chose. Raises Conflict when that node cannot take the model: it
         never waits for capacity, since another node can be chosen."""
@@ -165,6 +176,8 @@ class LoadCoordinator:
         """How many of `requested` replicas the present nodes can run at the same time."""
         stores = self._services.stores
         model = await stores.models.read(name)
+        if model.config.is_attached:
+            return ReplicaFit(replicas=0, reason=NOT_STARTED)
         fleet = await stores.replicas.read_fleet(self._services.traffic.total)
         need = await find_need(self._services, model, fleet)
         healthy = {node.id for node in fleet.nodes if node.status is NodeStatus.HEALTHY}
@@ -179,6 +192,8 @@ class LoadCoordinator:
 
     async def _step_on(self, model: StoredModel, node: Node) -> LoadProgress | None:
         """Requests the load on this node if there is none. None when a replica serves there."""
+        if model.config.is_attached:
+            raise Conflict(f"{model.name} cannot be loaded: {NOT_STARTED}")
         stores = self._services.stores
         here = [one for one in await stores.replicas.read_statuses() if _is_here(one, model, node)]
         if any(one.verdict is not None and one.verdict.availability is Availability.SERVES for one in here):
@@ -267,8 +282,10 @@ class LoadCoordinator:
         if failed and not any(job.active for job in jobs):
             return LoadOutcome(cause=max(failed, key=lambda job: job.changed_at).last_error)
         if not any(job.active for job in jobs):
-            revision = (await stores.models.read(model)).revision
-            job = await stores.load_jobs.request_load(model, revision, cause=cause, ids=self._services.ids)
+            stored = await stores.models.read(model)
+            if stored.config.is_attached:
+                return LoadOutcome(cause=describe_away(await stores.attached_endpoints.read_of_model(model)))
+            job = await stores.load_jobs.request_load(model, stored.revision, cause=cause, ids=self._services.ids)
             if isinstance(job, NoLoadNeeded):
                 watch.progress = LoadProgress(model=model, state=LoadState.PENDING, reason=job.reason)
                 return None
@@ -276,23 +293,30 @@ class LoadCoordinator:
                 return LoadOutcome(cause=job.last_error)
             jobs = [job]
             self._runner.loop.notify()
-        deleted = await self._find_deletion(model, jobs)
-        if deleted is not None:
-            return LoadOutcome(cause=deleted)
+        obstacle = await self._find_obstacle(model, watch, jobs)
+        if obstacle:
+            return LoadOutcome(cause=obstacle, is_lasting=True)
         followed.update(job.id for job in jobs if job.active)
         watch.progress = _most_advanced(jobs) or watch.progress
         return None
 
-    async def _find_deletion(self, name: str, jobs: list[LoadJob]) -> str | None:
-        """Why loads of the model cannot continue, when all of them wait for a deleted backend to be installed again."""
+    async def _find_obstacle(self, name: str, watch: _Watch, jobs: list[LoadJob]) -> str:
+        """Why waiting does not help, when all loads of the model wait for a node; empty where it may. It is examined
+        whenever a load states another reason: each attempt to place it does."""
         active = [job for job in jobs if job.active]
-        reasons = {job.reason for job in active}
-        if "" in reasons or any(job.state is not LoadState.PENDING for job in active):
-            return None
+        reasons = frozenset(job.reason for job in active)
+        if "" in reasons or any(job.state is not LoadState.PENDING for job in active) or reasons == watch.examined:
+            return ""
         stores = self._services.stores
-        backend = backend_of((await stores.models.read(name)).config)
-        deletions = await find_deletions(self._services, backend, await stores.nodes.read_all())
-        return next((one.reason for one in deletions.values() if one.reason in reasons), None)
+        model = await stores.models.read(name)
+        deletions = await find_deletions(self._services, backend_of(model.config), await stores.nodes.read_all())
+        deleted = next((one.reason for one in deletions.values() if one.reason in reasons), "")
+        if deleted:
+            return deleted
+        fleet = await stores.replicas.read_fleet(self._services.traffic.total)
+        obstacle = find_obstacle(await find_need(self._services, model, fleet, with_away=True), fleet.capacities)
+        watch.examined = reasons
+        return obstacle
 
 
 def _most_advanced(jobs: list[LoadJob]) -> LoadProgress | None:

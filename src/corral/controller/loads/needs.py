@@ -8,10 +8,10 @@ from corral.controller.loads.ports import LoadServices
 from corral.core.backends.deletions import DeletedBackends, Deletion, names_of_installed
 from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, NotFound
-from corral.core.models.load_plan import backend_of, has_elastic_context, has_weights_of
+from corral.core.models.load_plan import backend_of, find_elastic, has_weights_of
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import find_backend
-from corral.core.nodes.targets import pick_serving
+from corral.core.nodes.targets import Target, pick_nodes, pick_serving
 from corral.core.replicas.placement import Need
 from corral.store.serving.models import StoredModel
 from corral.store.serving.replicas import FleetView
@@ -26,24 +26,30 @@ async def find_need(
     *,
     only_node: str | None = None,
     surge_on: str | None = None,
+    with_away: bool = False,
 ) -> Need:
+    """`with_away`: for all nodes that may take backends, also those that cannot take one now."""
     stores = services.stores
     staged = await stores.staged_files.read_staged(model.name)
     sizes = [one.weights_bytes for one in staged.values() if one.weights_bytes is not None]
     scheduling = fleet.scheduling.get(model.name)
     selector = scheduling.selector if scheduling is not None else {}
-    eligible = [node for node in pick_serving(fleet.nodes, selector) if only_node in (None, node.id)]
+    possible = pick_nodes(fleet.nodes, Target(selector=selector)) if with_away else pick_serving(fleet.nodes, selector)
+    eligible = [node for node in possible if only_node in (None, node.id)]
     found = await _find_builds(services, backend_of(model.config), eligible)
     deletions = (await read_deletes(stores)).find(eligible, found.names)
+    peaks = await stores.footprints.read_peaks(model.name, model.revision)
     return Need(
         model=model.name,
         selector=selector,
         groups=frozenset(model.config.concurrency_groups),
         weights_bytes=max(sizes) if sizes else None,
-        has_elastic_context=has_elastic_context(model.config),
-        measured_bytes=await stores.footprints.read_peaks(model.name, model.revision),
+        elastic=find_elastic(model.config),
+        measured_bytes={device: peak.memory_bytes for device, peak in peaks.items()},
+        measured_slots={device: peak.slots for device, peak in peaks.items() if peak.slots is not None},
         staged_on=await _find_staged(stores, model, staged),
         variant_problems=found.problems,
+        unresolved_on=found.unresolved,
         to_install_on=found.missing,
         unconfirmed_on=found.unconfirmed,
         deleted={node: deletion.reason for node, deletion in deletions.items()},
@@ -76,6 +82,8 @@ class _NodeBuilds:
     """Nodes that do not have the backend."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """By node: why no build is available."""
+    unresolved: frozenset[str] = frozenset()
+    """Nodes of `problems` for which the source could not be reached."""
     unconfirmed: frozenset[str] = frozenset()
     """Nodes that would have to download a build from a source that is unreachable now."""
 
@@ -89,19 +97,31 @@ async def _find_builds(services: LoadServices, backend: str, nodes: Sequence[Nod
     try:
         builds = await services.builds.recall(backend, missing)
     except CorralError as error:
-        return _NodeBuilds(names=names, missing=lacking, problems={node.id: str(error) for node in missing})
+        return _NodeBuilds(
+            names=names,
+            missing=lacking,
+            problems={node.id: str(error) for node in missing},
+            unresolved=frozenset() if isinstance(error, NotFound | InvalidInput) else lacking,
+        )
     problems: dict[str, str] = {}
-    unconfirmed = set()
+    unresolved, unconfirmed = set(), set()
     for node_id, entry in builds.items():
         if isinstance(entry, Unfit):
             problems[node_id] = entry.reason
         elif isinstance(entry, Unresolved):
             problems[node_id] = f"{backend} is not installed and cannot be looked up now: {entry.error}"
+            unresolved.add(node_id)
         else:
             names[node_id] |= {entry.build.name, entry.build.alias} - {""}
             if entry.unconfirmed:
                 unconfirmed.add(node_id)
-    return _NodeBuilds(names=names, missing=lacking, problems=problems, unconfirmed=frozenset(unconfirmed))
+    return _NodeBuilds(
+        names=names,
+        missing=lacking,
+        problems=problems,
+        unresolved=frozenset(unresolved),
+        unconfirmed=frozenset(unconfirmed),
+    )
 
 
 async def _read_installed(

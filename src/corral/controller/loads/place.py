@@ -8,6 +8,7 @@ import structlog
 from corral.controller.loads.context import LoadContext
 from corral.controller.loads.needs import find_need
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_DRAIN_MS, STOP_FIRST_REASON
+from corral.core.backends.rollouts import PerNode
 from corral.core.errors import Conflict, Fenced, NotFound, Unavailable
 from corral.core.nodes.node import Node, NodeStatus
 from corral.core.replicas.capacity import device_class
@@ -40,9 +41,7 @@ async def place_replica(load: LoadContext, model: StoredModel) -> tuple[Replica,
         surge_on = next((replica.node_id for replica in fleet.replicas if replica.id == job.replaces), None)
         need = await find_need(load.services, model, fleet, only_node=job.target_node, surge_on=surge_on)
         need = replace(need, replaces=job.replaces, backoffs=await stores.load_backoff.read(job.model, job.revision))
-        decision = place(need, fleet.capacities)
-        if isinstance(decision.outcome, Waiting):
-            decision = _place_instead(load, need, fleet) or decision
+        decision = await _decide(load, need, fleet)
         need, outcome = decision.need, decision.outcome
         load.need, load.tracker.weights_bytes = need, need.weights_bytes
         if need.instead_of is not None and await load.claims.must_wait_to_stop(job, fleet):
@@ -79,6 +78,20 @@ async def _kept_place(load: LoadContext) -> tuple[Replica, Node] | None:
     except NotFound:
         return None
     return None if node.status is NodeStatus.OFFLINE else (rows[0], node)
+
+
+async def _decide(load: LoadContext, need: Need, fleet: FleetView) -> Decision:
+    """Beside the replica to be replaced where memory allows, otherwise in its place, unless its rollout says which."""
+    old = next((row for row in fleet.replicas if row.id == load.job.replaces), None)
+    per_node = PerNode.AUTO
+    if old is not None:
+        per_node = await load.stores.rollouts.read_per_node(old.node_id, old.backend)
+    if per_node is PerNode.STOP_FIRST and (instead := _place_instead(load, need, fleet)) is not None:
+        return instead
+    decision = place(need, fleet.capacities)
+    if isinstance(decision.outcome, Waiting) and per_node is not PerNode.ROLLING:
+        return _place_instead(load, need, fleet) or decision
+    return decision
 
 
 def _place_instead(load: LoadContext, need: Need, fleet: FleetView) -> Decision | None:
@@ -157,7 +170,7 @@ async def check_fit(load: LoadContext, node: Node) -> bool:
         model=need.model,
         groups=need.groups,
         weights_bytes=size,
-        has_elastic_context=need.has_elastic_context,
+        elastic=need.elastic,
         staged_on=frozenset({node.id}),
         surge_on=need.surge_on,
     )

@@ -92,6 +92,8 @@ async def start_replica(
     return ReplicaLoaded(
         address=running.address,
         protocol=protocol,
+        endpoints=process.endpoints,
+        continuation=process.continuation,
         token=running.token,
         process_key=process.process_key or f"{model.name}#{replica.slot}",
         backend=process.backend or backend,

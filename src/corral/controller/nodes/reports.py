@@ -280,4 +280,5 @@ def _process(process: ReportedProcess) -> ObservedProcess:
         protocol=process.protocol,
         pid=process.pid,
         engine=process.engine,
+        restarts=process.restarts,
     )

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from corral.controller.loads.ports import Traffic
 from corral.core.backends.rollout import STOP_FIRST_DRAIN_MS
+from corral.core.models.load_plan import family_named_by
 from corral.core.nodes.labels import matches
 from corral.core.nodes.node import Node, NodeStatus, just_left
-from corral.core.nodes.observed import ObservedBackend, find_backend
+from corral.core.nodes.observed import ObservedBackend, find_backend, find_moved
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.core.replicas.scaling import Load, ModelView, ReplicaView, ScalingPace, Scheduling, release_leaving
 from corral.store.serving.load_job_rows import LoadJob
@@ -125,6 +126,11 @@ class ViewBuilder:
         current = find_backend(self.backends.get(node.id, ()), row.backend)
         if current is not None and current.digest and row.backend_digest and current.digest != row.backend_digest:
             return f"{row.backend} was changed on {node.name}"
+        family = family_named_by(model.config)
+        if row.backend and row.backend != family and node.speaks_corral:
+            moved = find_moved(self.backends.get(node.id, ()), family, row.backend)
+            if moved is not None:
+                return f"{family} is {moved} on {node.name} now"
         return ""
 
 

@@ -17,7 +17,7 @@ from corral.core.nodes.labels import effective_labels
 from corral.core.nodes.node import Node, NodeId, NodeStatus
 from corral.core.nodes.observed import ProcessStatus
 from corral.core.replicas.endings import plan_ending
-from corral.core.replicas.footprints import FootprintKey, ProcessMemory, plan_peaks
+from corral.core.replicas.footprints import FootprintKey, Peak, ProcessMemory, plan_peaks
 from corral.core.replicas.repair import plan_repair
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.core.replicas.scaling import Add, ScalingPace, ScalingPlan, Scheduling, plan_scaling
@@ -70,7 +70,7 @@ class ReplicaController:
         self._wakeups: CapacityWakeups | None = None
         self._capacities: dict[str, tuple[Node, Offer | None]] = {}
         self._memory: dict[tuple[str, str], ProcessMemory] = {}
-        self._peaks: dict[FootprintKey, int] = {}
+        self._peaks: dict[FootprintKey, Peak] = {}
         """As this frontend last wrote them."""
 
     def _stand_by(self) -> None:
@@ -110,7 +110,7 @@ class ReplicaController:
             scheduling = record.scheduling if record is not None else Scheduling(model=name)
             if name not in without_settling:
                 await self._settle_pending(model, rows)
-            if not rows and not scheduling.is_managed and name not in loading:
+            if not rows and (not scheduling.is_managed or model.config.is_attached) and name not in loading:
                 continue
             acted_at = record.state.acted_at if record is not None else None
             view = builder.build(model, scheduling, rows, acted_at=acted_at)
@@ -236,7 +236,11 @@ class ReplicaController:
         only the leader needs them."""
         if self.loop.is_leader:
             self._memory |= {
-                (report.node, process.process_key): ProcessMemory(process.memory_bytes, process.gpu_memory_bytes)
+                (report.node, process.process_key): ProcessMemory(
+                    process.memory_bytes,
+                    process.gpu_memory_bytes,
+                    process.engine.slots if process.engine is not None else None,
+                )
                 for process in report.processes
                 if process.state == ProcessStatus.READY
             }

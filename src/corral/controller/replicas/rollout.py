@@ -9,10 +9,11 @@ from corral.controller.replicas.smoke_test import Restored, RolloutStalled, Vers
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange, is_served_again
 from corral.core.causes import brief_cause
 from corral.core.errors import CorralError, TimedOut
+from corral.core.models.load_plan import family_named_by
 from corral.core.nodes.node import NodeId
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.store.serving.load_job_rows import LoadJob
-from corral.store.serving.rollouts import RolloutView
+from corral.store.serving.replacements import ReplacementView
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
 
@@ -32,13 +33,13 @@ ReportStep = Callable[[str, NodeId, str], Awaitable[None]]
 class SharedSnapshot:
     """One read of the store for all rollouts that this frontend waits for, at most twice a second."""
 
-    def __init__(self, read: Callable[[Collection[str]], Awaitable[RolloutView]], clock: Clock) -> None:
+    def __init__(self, read: Callable[[Collection[str]], Awaitable[ReplacementView]], clock: Clock) -> None:
         self._read, self._clock = read, clock
         self._nodes: set[str] = set()
-        self._next: asyncio.Task[RolloutView] | None = None
+        self._next: asyncio.Task[ReplacementView] | None = None
         self._last_s = clock.monotonic_s() - READ_EVERY_S
 
-    async def read(self, node_id: str) -> RolloutView:
+    async def read(self, node_id: str) -> ReplacementView:
         """The state from a read that begins after this call."""
         self._nodes.add(node_id)
         if self._next is None:
@@ -46,14 +47,14 @@ class SharedSnapshot:
             self._next.add_done_callback(_take_error)
         return await asyncio.shield(self._next)
 
-    async def _read_soon(self) -> RolloutView:
+    async def _read_soon(self) -> ReplacementView:
         await asyncio.sleep(self._last_s + READ_EVERY_S - self._clock.monotonic_s())  # one read for all rollouts
         nodes, self._nodes, self._next = self._nodes, set(), None
         self._last_s = self._clock.monotonic_s()
         return await self._read(nodes)
 
 
-def _take_error(task: "asyncio.Task[RolloutView]") -> None:
+def _take_error(task: "asyncio.Task[ReplacementView]") -> None:
     """Mark the error as seen: everybody who waited for it may have been cancelled."""
     if not task.cancelled():
         task.exception()
@@ -76,10 +77,23 @@ class ReplicaRollout:
         self._stores, self._notify, self._others, self._report_step = stores, notify, others, report_step
         self._clock, self._ids = clock, ids
         self._within_s, self._report_again_s = within_s, report_again_s
-        self._shared = SharedSnapshot(stores.rollouts.read, clock)
+        self._shared = SharedSnapshot(stores.replacements.read, clock)
+
+    async def find_models(self, families: Collection[str]) -> frozenset[str]:
+        if not families:
+            return frozenset()
+        models = await self._stores.models.read_all()
+        return frozenset(model.name for model in models if family_named_by(model.config) in families)
 
     async def roll_out(
-        self, node_id: NodeId, changes: Sequence[ReplicaChange], *, backend: str, digest: str, operation_id: str
+        self,
+        node_id: NodeId,
+        changes: Sequence[ReplicaChange],
+        *,
+        backend: str,
+        digest: str,
+        operation_id: str,
+        models: Collection[str] = (),
     ) -> None:
         """Returns when every replica has a successor that serves, and no process of the old version runs. Raises
         VersionFailed with the cause when the new version does not start, and RolloutStalled when it could not be
@@ -90,7 +104,16 @@ class ReplicaRollout:
         if of_others:
             await self._others.roll_out(node_id, of_others, backend=backend, digest=digest, operation_id=operation_id)
         keys = frozenset(change.process.process_key for change in changes)
-        waiting = _NodeRollout(self._stores, self._shared, self._notify, node_id, keys, backend=backend, digest=digest)
+        waiting = _NodeRollout(
+            self._stores,
+            self._shared,
+            self._notify,
+            node_id,
+            keys,
+            backend=backend,
+            digest=digest,
+            models=frozenset(models),
+        )
         await waiting.begin()
         self._notify()
         reported, reported_s = "", 0.0
@@ -112,9 +135,9 @@ class ReplicaRollout:
             log.warning("rollout.state_not_read", error=str(error))
             return UNKNOWN
 
-    async def find_stopped(self, node_id: NodeId, backend: str) -> str | None:
+    async def find_stopped(self, node_id: NodeId, backend: str, models: Collection[str] = ()) -> str | None:
         view = await self._shared.read(node_id)
-        here = [one for one in view.stopped.get(node_id, ()) if one.backend == backend]
+        here = [one for one in view.stopped.get(node_id, ()) if one.backend == backend or one.model in models]
         unserved = [one for one in here if not is_served_again(one, view.models[one.model], digest="")]
         return unserved[0].digest if unserved else None
 
@@ -158,9 +181,10 @@ class _NodeRollout:
         *,
         backend: str,
         digest: str,
+        models: frozenset[str],
     ) -> None:
         self._stores, self._shared, self._notify, self._node_id, self._keys = stores, shared, notify, node_id, keys
-        self._backend, self._digest = backend, digest
+        self._backend, self._digest, self._models = backend, digest, models
         self._replaced: set[str] = set()
         self._earlier: set[str] = set()
         self.problem = ""
@@ -195,12 +219,12 @@ class _NodeRollout:
             return "waiting for open requests on the old version"
         return await self._await_stopped(view)
 
-    async def _await_stopped(self, view: RolloutView) -> str:
+    async def _await_stopped(self, view: ReplacementView) -> str:
         """Wait for replicas that were stopped first and whose loads no longer exist."""
-        here = [one for one in view.stopped.get(self._node_id, ()) if one.backend == self._backend]
+        here = [one for one in view.stopped.get(self._node_id, ()) if self._is_about(one.backend, one.model)]
         settled = [one for one in here if is_served_again(one, view.models[one.model], digest=self._digest)]
         if settled:
-            await self._stores.rollouts.settle([one.replica_id for one in settled])
+            await self._stores.replacements.settle([one.replica_id for one in settled])
         for one in here:
             if one not in settled:
                 self._check_start(one.model, one.revision, one.stopped_at_ms, view)
@@ -208,7 +232,7 @@ class _NodeRollout:
                 return "waiting for the new version to serve"
         return ""
 
-    def _outdated(self, view: RolloutView) -> list[Replica]:
+    def _outdated(self, view: ReplacementView) -> list[Replica]:
         found = [
             replica
             for replica in view.replicas[self._node_id]
@@ -217,16 +241,19 @@ class _NodeRollout:
         self._replaced |= {replica.id for replica in found}
         return found
 
-    def _jobs(self, view: RolloutView) -> list[LoadJob]:
+    def _jobs(self, view: ReplacementView) -> list[LoadJob]:
         replacing = [job for identity in sorted(self._replaced) for job in view.jobs_for.get(identity, ())]
         stopping = [
             job
             for job in view.jobs_for.get(self._node_id, ())
-            if job.stop_first_node == self._node_id and job.stop_first_backend == self._backend
+            if job.stop_first_node == self._node_id and self._is_about(job.stop_first_backend, job.model)
         ]
         return list({job.id: job for job in (*replacing, *stopping)}.values())
 
-    async def _judge(self, job: LoadJob, view: RolloutView) -> None:
+    def _is_about(self, backend: str | None, model: str) -> bool:
+        return backend == self._backend or model in self._models
+
+    async def _judge(self, job: LoadJob, view: ReplacementView) -> None:
         """Judge a failed load. Only a failed start of this version here counts against the version. Other failures are
         retried when due, and at once if they happened with the version before."""
         failed_at_ms = self._check_start(job.model, job.revision, job.created_at, view)
@@ -238,7 +265,7 @@ class _NodeRollout:
         self._earlier.discard(job.id)
         self._notify()
 
-    def _check_start(self, model: str, revision: str, since_ms: int, view: RolloutView) -> int | None:
+    def _check_start(self, model: str, revision: str, since_ms: int, view: ReplacementView) -> int | None:
         """When the model last failed on the node. Raises VersionFailed if that was this version, since `since_ms`."""
         own = view.backoffs.get((self._node_id, model, revision))
         if own is None:

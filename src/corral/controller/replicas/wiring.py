@@ -23,6 +23,7 @@ from corral.controller.loads.ports import (
     Traffic,
 )
 from corral.controller.loop import ReconcileRuntime
+from corral.controller.replicas.attached_endpoints import AttachedEndpointController
 from corral.controller.replicas.bucket_gc import Bucket, BucketCollector
 from corral.controller.replicas.endpoint_refresh import EndpointRefresher
 from corral.controller.replicas.orphan_gc import OrphanCollector
@@ -118,12 +119,21 @@ class Replication:
             is_leader=lambda: self.controller.loop.is_leader,
             on_change=self.changed,
         )
+        self._attached = AttachedEndpointController(
+            runtime,
+            stores.attached_endpoints,
+            nodes=stores.nodes,
+            traffic=traffic,
+            drain_ms=pace.drain_ms,
+            on_change=self.changed,
+        )
         self.loops = {
             "loads": self.runner.run,
             "stops": self.stops.loop.run,
             "replicas": self.controller.loop.run,
             "orphans": orphans.loop.run,
             "endpoints": self._endpoints.run,
+            "attached endpoints": self._attached.loop.run,
         }
         if bucket is not None:
             self.loops["bucket"] = BucketCollector(runtime, stores.bucket_weights, bucket).loop.run

@@ -115,7 +115,7 @@ def find_desired(
         resolved, preview = bool(spec.build.uris or spec.galleries or spec.uri), frozenset()
     found = state.find(backend)
     build = spec.build.name or (found.name if found is not None else "")
-    version = desired_version(state.node, state.key_of(backend), build, state.pins)
+    version = desired_version(state.node, state.key_of(backend), build, state.pins, state.held)
     if verb.ensures_presence and version.spec is not None:
         spec, resolved = as_pinned(version.spec, spec.reference), True
     return Desired(

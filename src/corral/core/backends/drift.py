@@ -71,16 +71,28 @@ def find_drift(
     processes: Mapping[NodeId, Sequence[ObservedProcess]],
     previews: PolicyPreviews = NO_PREVIEWS,
 ) -> list[Drift]:
-    """Of nodes that have reported their backends, and of backends without a running intent."""
+    """Of nodes that have reported their backends, and of backends without a running intent; also of those that were
+    lost while they wait for a wave of a rollout."""
     found: list[Drift] = []
     for state in states:
         if state.backends is None:
             continue
         for backend, desired in find_all_desired(state, policies, previews).items():
             if desired.intent is not None and desired.intent.state.live:
+                if desired.intent.held and state.find(backend) is None:
+                    found.append(_missing_while_held(state, backend, desired))
                 continue
             found += _compare(state, backend, desired, processes.get(state.node.id, ()))
     return found
+
+
+def _missing_while_held(state: NodeBackends, backend: str, desired: Desired) -> Drift:
+    """Not corrected: an intent for the version before would take the node out of the rollout."""
+    name = desired.spec.build.name or backend
+    detail = f"{name} is not installed; the node waits for its wave of a rollout, which installs it"
+    return Drift(
+        node_id=state.node.id, backend=backend, cause=DriftCause.MISSING, detail=detail, on_drift=desired.on_drift
+    )
 
 
 def _compare(state: NodeBackends, backend: str, desired: Desired, processes: Sequence[ObservedProcess]) -> list[Drift]:
@@ -177,7 +189,10 @@ def _correct(
     failed: Intent | None,
     galleries_changed_ms: int,
 ) -> Correction:
-    verb = Verb.INSTALL if desired.verb.ensures_presence else Verb.DELETE
+    verb = Verb.DELETE
+    if desired.verb.ensures_presence:
+        replaces = cause is not DriftCause.MISSING and state.node.speaks_corral
+        verb = Verb.UPGRADE if replaces else Verb.INSTALL  # a version that replaces another one is tried first
     outdated = failed is not None and galleries_changed_ms > (failed.finished_at or 0) and not desired.spec.is_exact
     final = failed is not None and failed.final and _changes_version(failed, cause)
     return Correction(

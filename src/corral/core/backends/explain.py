@@ -1,7 +1,7 @@
 """Explains a backend on a node: why this build, why this version, and why what differs from it is not corrected."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from corral.core.backends.build import BuildRef, short_digest
@@ -11,6 +11,8 @@ from corral.core.backends.exhausted import ExhaustedRetry, next_retry_ms
 from corral.core.backends.intents import Intent, IntentState
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import OnDrift, Policy, policy_for
+from corral.core.backends.rollout_progress import describe_for_node
+from corral.core.backends.rollouts import HeldBack, Rollout, Statuses
 from corral.core.backends.upgrades import Unknown, compare_offer
 from corral.core.backends.variants import Unfit
 from corral.core.backends.version_pins import FOLLOWS
@@ -28,6 +30,11 @@ class BackendContext:
     retry: ExhaustedRetry
     replacing: Mapping[str, str]
     """By process key: what keeps a replica of an old version from being replaced."""
+    rollouts: Sequence[Rollout] = ()
+    """Those that have not ended, with gates."""
+    held: Sequence[HeldBack] = ()
+    statuses: Statuses = field(default_factory=dict)
+    now_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +61,8 @@ class ExplainedBackend:
     """Why this version: a pin, or the galleries."""
     upgrade: str
     """Whether a newer version exists, and what holds it back."""
+    rollout: str
+    """The open rollout: the wave of this node, and what that waits for; empty without one."""
     last_change: str
     """The newest request or correction, and what became of it."""
     drift: list[ExplainedDrift]
@@ -81,7 +90,8 @@ def explain_backend(
         digest=found.digest if found is not None else "",
         desired=_desired(state, key, desired, alone, context),
         version_reason=version.reason if build or desired is not None else FOLLOWS.reason,
-        upgrade=_upgrade(state, backend, offered, context.policies),
+        upgrade=_upgrade(state, backend, offered, context),
+        rollout=_rollout(state, key, context),
         last_change=_last_change(newest, context) if newest is not None else "",
         drift=[
             ExplainedDrift(cause=one.cause, detail=one.detail, not_corrected=_why_not(state, one, desired, context))
@@ -129,10 +139,18 @@ def _requested(intent: Intent, context: BackendContext) -> str:
     return f"the {intent.verb.value}{who} (operation {intent.operation_id})"
 
 
-def _upgrade(state: NodeBackends, backend: str, offered: BuildRef | Unknown | None, policies: Sequence[Policy]) -> str:
+def _rollout(state: NodeBackends, key: str, context: BackendContext) -> str:
+    mine = [one for one in context.rollouts if one.backend == key]
+    texts = (
+        describe_for_node(one, state.node, statuses=context.statuses, now_ms=context.now_ms) for one in reversed(mine)
+    )
+    return next((text for text in texts if text), "")
+
+
+def _upgrade(state: NodeBackends, backend: str, offered: BuildRef | Unknown | None, context: BackendContext) -> str:
     if offered is None or state.find(backend) is None:
         return ""
-    outdated = compare_offer(state, backend, offered)
+    outdated = compare_offer(state, backend, offered, context.held)
     if isinstance(outdated, Unknown):
         return f"it is unknown whether a newer version exists: {outdated.reason}"
     if outdated is None:
@@ -140,7 +158,9 @@ def _upgrade(state: NodeBackends, backend: str, offered: BuildRef | Unknown | No
     available = outdated.available_version or short_digest(outdated.available_digest)
     if outdated.pinned:
         return f"held back: {outdated.pinned}; {available} available"
-    policy = policy_for(state.node, state.key_of(backend), policies)
+    if outdated.held_back or outdated.rolling_out:
+        return outdated.held_back or outdated.rolling_out
+    policy = policy_for(state.node, state.key_of(backend), context.policies)
     if policy is not None and policy.on_drift is OnDrift.FREEZE:
         return f"held back: its policy freezes the version; {available} available"
     return f"{available} available; `corral backends upgrade {state.key_of(backend)}` installs it"

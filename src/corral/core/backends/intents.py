@@ -14,9 +14,10 @@ from enum import StrEnum
 from typing import assert_never
 
 from corral.core.backends.build import BuildRef, short_digest
+from corral.core.backends.starts import StartProof
 from corral.core.backoff import Backoff
 from corral.core.nodes.node import NodeId
-from corral.core.nodes.observed import ObservedBackend, find_backend
+from corral.core.nodes.observed import ObservedBackend, find_backend, find_moved
 
 
 class Verb(StrEnum):
@@ -110,6 +111,8 @@ class Intent:
     """Kinds of conditions that the node had at the last failure."""
     final: bool = False
     """It failed, and only a person may retry it."""
+    held: bool = False
+    """It waits for its wave of a rollout."""
 
 
 DONE_BEFORE_CANCEL = "it was done before the cancel; what was desired before is desired again"
@@ -122,6 +125,8 @@ class AttemptConfirmed:
     """The node's report shows the desired state."""
 
     digest: str = ""
+    proof: StartProof | None = None
+    """Of a version that replaced another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,8 @@ class AttemptRejected:
     """The worker has accepted a higher generation than this one, which is the newest we know: ours must be raised."""
     final: bool = False
     """A retry would again stop a serving version for one that does not start: only a person may decide that."""
+    version_failed: bool = False
+    """The version itself does not start on the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,13 +199,15 @@ class NextStep:
     stop_requested: bool = False
     """The intent has ended, but its worker has yet to be told to stop what it may have begun."""
     final: bool = False
+    version_failed: bool = False
+    proof: StartProof | None = None
 
 
 def plan_next(intent: Intent, outcome: AttemptOutcome, *, draw: float, limits: RetryLimits) -> NextStep:
     step = NextStep(state=IntentState.PENDING, attempts=intent.attempts)
     match outcome:
-        case AttemptConfirmed(digest=digest):
-            return replace(step, state=IntentState.SUCCEEDED, digest=digest)
+        case AttemptConfirmed(digest=digest, proof=proof):
+            return replace(step, state=IntentState.SUCCEEDED, digest=digest, proof=proof)
         case AttemptCancelled(reason=reason, worker_unreached=worker_unreached):
             error = with_last_error(reason, intent)
             return replace(step, state=IntentState.CANCELLED, error=error, stop_requested=worker_unreached)
@@ -206,8 +215,8 @@ def plan_next(intent: Intent, outcome: AttemptOutcome, *, draw: float, limits: R
             return replace(step, state=IntentState.UNCONFIRMED, due_in_s=wait_s, error=reason)
         case AttemptUndelivered(reason=reason, again_after_s=wait_s, no_responder=no_responder):
             return replace(step, due_in_s=wait_s, error=reason, node_unhealthy=no_responder)
-        case AttemptRejected(reason=reason, outdated=outdated, final=final):
-            step = replace(step, attempts=intent.attempts + 1, error=reason, failed=True)
+        case AttemptRejected(reason=reason, outdated=outdated, final=final, version_failed=version_failed):
+            step = replace(step, attempts=intent.attempts + 1, error=reason, failed=True, version_failed=version_failed)
             if final or step.attempts >= limits.attempts:
                 return replace(step, state=IntentState.DEAD_LETTERED, final=final)
             delay_s = limits.backoff.delay_s(step.attempts, draw)
@@ -224,11 +233,22 @@ def with_last_error(reason: str, intent: Intent) -> str:
     return f"{reason}; it had failed {times}: {intent.last_error}"
 
 
-def find_missing(intent: Intent, backends: Iterable[ObservedBackend], *, answered: bool) -> str | None:
+def find_missing(
+    intent: Intent,
+    backends: Iterable[ObservedBackend],
+    *,
+    answered: bool,
+    looks_up_itself: bool = False,
+    digest_before: str = "",
+) -> str | None:
     """What the node's report lacks of the desired state; None when nothing is missing.
 
     `answered`: the worker has just confirmed this very intent. Without its answer an intent counts as done only if
-    nothing else can explain the report: an installed backend proves an install, not an upgrade."""
+    nothing else can explain the report: an installed backend proves an install, not an upgrade.
+    `looks_up_itself`: the worker installs what the name means at that moment, as LocalAI's do. A tag may have moved
+    since the intent was made; the worker then has the newer version. With the one that it had before (`digest_before`)
+    nothing was upgraded."""
+    backends = tuple(backends)
     found = find_backend(backends, intent.spec.build.name, intent.backend)
     if intent.verb is Verb.DELETE:
         if found is None:
@@ -237,8 +257,18 @@ def find_missing(intent: Intent, backends: Iterable[ObservedBackend], *, answere
     if found is None or (found.problem and not found.digest):
         return f"{intent.spec.build.name or intent.backend} is not installed" + (f": {found.problem}" if found else "")
     digest = intent.spec.build.digest
-    if digest and found.digest and found.digest != digest:
+    if digest and looks_up_itself and found.digest and found.digest == digest_before != digest:
+        return (
+            f"{found.name} is still at {short_digest(found.digest)}, although {short_digest(digest)} is offered; check"
+            " whether the node's registry or its mirror has the new version"
+        )
+    if digest and found.digest and found.digest != digest and not (answered and looks_up_itself):
         return f"{found.name} is at {short_digest(found.digest)} instead of {short_digest(digest)}"
+    build = intent.spec.build.name
+    if build and not intent.spec.uri and not looks_up_itself:
+        other = find_moved(backends, intent.backend, build)
+        if other is not None:
+            return f"{intent.backend} is {other} there instead of {build}"
     if answered or found.generation == intent.generation:
         return None
     if intent.verb is Verb.INSTALL and not intent.spec.force:

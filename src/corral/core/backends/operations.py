@@ -6,7 +6,9 @@ from enum import StrEnum
 
 from corral.core.backends.intents import BackendSpec, IntentState, NextStep, Verb
 from corral.core.backends.policies import PolicyChange
+from corral.core.backends.rollouts import RolloutPlan
 from corral.core.backends.version_pins import PinChange
+from corral.core.causes import join_reasons
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Skipped, Target
 from corral.core.transfer import TransferProgress
@@ -162,6 +164,8 @@ class Admission:
     policy: PolicyChange | None = None
     pin: PinChange | None = None
     """None keeps the pins in force; a delete for all nodes or a selector ends those of its target."""
+    rollout: RolloutPlan | None = None
+    """In which order the nodes change, and what must hold in between. None changes all of them at once."""
     idempotency_key: str | None = None
     request_hash: str = ""
 
@@ -195,14 +199,14 @@ def conclude(
     }
     failed = by_status[NodeProgressStatus.ERROR]
     if failed:
-        return OperationState.FAILED, "; ".join(f"{node.node_name}: {node.error}" for node in failed)
+        return OperationState.FAILED, join_reasons(f"{node.node_name}: {node.error}" for node in failed)
     cancelled = by_status[NodeProgressStatus.CANCELLED]
     if cancelled:
         tried = [node for node in cancelled if node.attempts]
         if cancel_requested and tried:
-            return OperationState.CANCELLED, "; ".join(f"{node.node_name}: {node.error}" for node in tried)
+            return OperationState.CANCELLED, join_reasons(f"{node.node_name}: {node.error}" for node in tried)
         return OperationState.CANCELLED, "cancelled" if cancel_requested else cancelled[0].error
     misfits = by_status[NodeProgressStatus.NOT_APPLICABLE]
     if misfits and len(misfits) == len(nodes) and not (verb is Verb.DELETE and holds):
-        return OperationState.FAILED, "; ".join(f"{node.node_name}: {node.error}" for node in misfits)
+        return OperationState.FAILED, join_reasons(f"{node.node_name}: {node.error}" for node in misfits)
     return OperationState.COMPLETED, ""

@@ -1,7 +1,9 @@
 """Which nodes can serve a backend's blobs to another, so that not every node asks the registry."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from corral.core.backends.site_downloads import site_of
 from corral.core.nodes.node import Node, NodeId, NodeStatus
 from corral.core.nodes.observed import ObservedBackend
 
@@ -27,8 +29,25 @@ def find_holders(
     return {digest: tuple(found) for digest, found in holders.items()}
 
 
-def pick_peers(holders: Sequence[Node], *, excluding: str, draw: float) -> list[Node]:
-    """A few neighbours in the list, from a random position: a thousand installs do not all ask the same three nodes."""
+def site_of_node(node: Node) -> str:
+    return site_of({**node.worker_labels, **node.operator_labels})
+
+
+@dataclass(frozen=True, slots=True)
+class PickedPeers:
+    near: tuple[Node, ...]
+    """Nodes of the same site, asked before the source."""
+    far: tuple[Node, ...]
+    """Nodes of other sites, asked only if the source is unavailable: the way to them may be slow or cost money."""
+
+
+def pick_peers(holders: Sequence[Node], *, excluding: str, site: str, draw: float) -> PickedPeers:
     others = [node for node in holders if node.id != excluding]
-    first = min(int(draw * len(others)), len(others) - 1)
-    return [others[(first + step) % len(others)] for step in range(min(PEERS_MOST, len(others)))]
+    near = [node for node in others if site_of_node(node) == site]
+    return PickedPeers(_some(near, draw), _some([node for node in others if site_of_node(node) != site], draw))
+
+
+def _some(nodes: Sequence[Node], draw: float) -> tuple[Node, ...]:
+    """A few neighbours in the list, from a random position: a thousand installs do not all ask the same three nodes."""
+    first = min(int(draw * len(nodes)), len(nodes) - 1)
+    return tuple(nodes[(first + step) % len(nodes)] for step in range(min(PEERS_MOST, len(nodes))))

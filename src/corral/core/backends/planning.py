@@ -9,6 +9,7 @@ from corral.core.backends.conflicts import names_in
 from corral.core.backends.intents import BackendSpec, Intent, Verb
 from corral.core.backends.operations import NewIntent
 from corral.core.backends.policies import OnDrift, Policy, policy_for
+from corral.core.backends.rollouts import HeldBack
 from corral.core.backends.version_pins import (
     DesiredVersion,
     VersionPin,
@@ -38,6 +39,8 @@ class NodeBackends:
     """Where the newest intent was cancelled: the one before it, which is in effect again."""
     pins: Sequence[VersionPin] = ()
     """All pins in force."""
+    held: Sequence[HeldBack] = ()
+    """Versions that rollouts have not accepted."""
 
     def key_of(self, name: str) -> str:
         """The name that the backend's intents have on this node: the family it was installed for, if there is one."""
@@ -50,8 +53,10 @@ class NodeBackends:
         """The installed backend of that name, family or alias."""
         if name not in self._found:
             key = self.key_of(name)
-            newest = self.newest.get(key)
+            newest, family = self.newest.get(key), self._by_name.get(key)
             build = newest.spec.build.name if newest is not None else ""
+            if family is not None and family.concrete in self._by_name:
+                build = family.concrete  # also where a change to another build was undone and left that on the disk
             self._found[name] = find_named(self._by_name, build, key, name)
         return self._found[name]
 
@@ -81,7 +86,7 @@ class NodeBackends:
         if not build:
             found, intent = self.find(name), self.effective_intent(name)
             build = found.name if found is not None else intent.spec.build.name if intent is not None else ""
-        return desired_version(self.node, key, build, self.pins)
+        return desired_version(self.node, key, build, self.pins, self.held)
 
     @cached_property
     def _by_name(self) -> Mapping[str, ObservedBackend]:
@@ -167,7 +172,12 @@ def plan_rollbacks(
         if found is None:
             continue
         newest = state.newest.get(state.key_of(backend))
-        earlier = found.digest if to is None and _is_changing(newest, found) else _earlier(found, to, specs)
+        stays = to is None and _is_changing(newest, found)
+        earlier = found.digest if stays else _earlier(found, to, specs)
+        # A version that is only on the disk may be one that did not start.
+        unproven = to is None and earlier not in specs and not stays
+        if (earlier is None or unproven) and (former := _former_build(state, found, to, specs)) is not None:
+            found, earlier = former, former.digest
         if not node.speaks_corral:
             reason = "a LocalAI worker does not keep earlier versions"
         elif earlier is None:
@@ -219,6 +229,36 @@ def has_version(found: ObservedBackend, spec: BackendSpec) -> bool:
     if spec.build.digest:
         return found.digest == spec.build.digest
     return not found.version or not spec.build.version or is_same_version(found.version, spec.build.version)
+
+
+def changes_version(found: ObservedBackend, spec: BackendSpec) -> bool:
+    """Whether an install of this spec puts another version or another build in the place of the installed one."""
+    if not found.digest or found.is_system or not spec.build.name:
+        return False  # broken, preinstalled, or only the worker knows what the name means
+    if found.name != spec.build.name or not has_version(found, spec):
+        return True
+    return bool(spec.uri and found.uri) and not spec.build.digest and found.uri != spec.uri
+
+
+def may_change_version(found: ObservedBackend, spec: BackendSpec, *, upgrade: bool) -> bool:
+    """As far as that is known in advance: an upgrade from a source that tells neither digest nor version may bring
+    another version."""
+    if found.name != spec.build.name or spec.force or not has_version(found, spec):
+        return True
+    return upgrade and not spec.build.digest and not spec.build.version
+
+
+def plan_installs(intents: Iterable[NewIntent], states: Iterable[NodeBackends]) -> list[NewIntent]:
+    """Where another version is installed, the install is an upgrade: the new version is tried before it replaces the
+    installed one. LocalAI workers keep what they have."""
+    by_id = {state.node.id: state for state in states}
+    planned = []
+    for intent in intents:
+        state = by_id[intent.node_id]
+        found = state.find(intent.backend)
+        replaces = state.node.speaks_corral and found is not None and changes_version(found, intent.spec)
+        planned.append(replace(intent, verb=Verb.UPGRADE) if replaces else intent)
+    return planned
 
 
 def find_common_specs(intents: Iterable[NewIntent]) -> list[BackendSpec]:
@@ -293,6 +333,15 @@ def _earlier(found: ObservedBackend, to: Container[str] | None, good: Container[
         return None
     later = found.versions[found.versions.index(found.digest) + 1 :]
     return next((digest for digest in later if digest in good), later[0] if later else None)
+
+
+def _former_build(
+    state: NodeBackends, found: ObservedBackend, to: Container[str] | None, specs: Mapping[str, BackendSpec]
+) -> ObservedBackend | None:
+    """Another build that was installed under the same name, and is still on the disk."""
+    builds = [one for one in state.backends or () if one.name != found.name and one.digest in specs]
+    wanted = [one for one in builds if specs[one.digest].build.name == one.name and (to is None or one.digest in to)]
+    return max(wanted, key=lambda one: (one.installed_at, one.name), default=None)
 
 
 def _is_changing(newest: Intent | None, found: ObservedBackend) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from corral.core.backends.intents import BackendSpec
+from corral.core.backends.rollouts import RolloutRequest
 from corral.core.nodes.labels import matches
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import takes_backends
@@ -33,6 +34,8 @@ class PolicyChange:
     spec: BackendSpec
     on_drift: OnDrift | None = None
     """None keeps the previous setting; a new policy corrects drift."""
+    rollout: RolloutRequest | None = None
+    """How versions change on its nodes. None keeps the previous setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class Policy:
     created_by: str
     created_at: int
     changed_at: int
+    rollout: RolloutRequest | None = None
+    """How versions change on its nodes, if commands do not say otherwise."""
 
 
 def policy_for(node: Node, backend: str, policies: Iterable[Policy]) -> Policy | None:

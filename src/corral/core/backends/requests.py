@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from corral.core.backends.policies import OnDrift
+from corral.core.backends.rollouts import RolloutRequest
 from corral.core.nodes.targets import Target
 
 
@@ -22,6 +23,7 @@ class RequestedInstall:
     on_drift: OnDrift | None = None
     version: str = ""
     """A version, or the beginning of a digest, to pin. Empty: as pinned before, or the newest."""
+    rollout: RolloutRequest | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,7 @@ class RequestedUpgrade:
     scoped_to: str | None = None
     unpin: bool = False
     """Upgrade pinned nodes too, and let them follow the galleries again."""
+    rollout: RolloutRequest | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ class RequestedPin:
     scoped_to: str | None = None
     reason: str = ""
     """Why, for people."""
+    rollout: RolloutRequest | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

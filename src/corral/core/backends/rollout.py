@@ -1,6 +1,6 @@
 """The rollout of a new version on one node: each replica's successor starts, takes over, and the old one is drained."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from corral.core.nodes.observed import RUNNING_STATUSES, ObservedProcess
@@ -60,12 +60,15 @@ class ReplicaChange:
     """Of the version to start in its place."""
 
 
-def plan_replicas(processes: Iterable[ObservedProcess], *, backend: str, digest: str) -> tuple[ReplicaChange, ...]:
-    """Processes that run another version of this backend. They are replaced one after another, as memory is scarce."""
+def plan_replicas(
+    processes: Iterable[ObservedProcess], *, backend: str, digest: str, models: Collection[str] = ()
+) -> tuple[ReplicaChange, ...]:
+    """Processes that run another version of this backend. They are replaced one after another, as memory is scarce.
+    `models`: those whose backend is a family with this build; their processes may still run its former build."""
     return tuple(
         ReplicaChange(process=process, digest=digest)
         for process in processes
-        if process.backend == backend
+        if (process.backend == backend or process.model in models)
         and process.digest
         and process.digest != digest
         and process.state in RUNNING_STATUSES

@@ -1,10 +1,12 @@
 """Upgrades: which nodes have another build or version than the galleries offer them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.core.backends.build import BuildRef, short_digest
+from corral.core.backends.intents import BackendSpec
 from corral.core.backends.planning import NodeBackends
+from corral.core.backends.rollouts import HeldBack, find_held_back
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import ObservedBackend
 
@@ -30,6 +32,15 @@ class OutdatedNode:
     """`wrong_version` or `wrong_variant`."""
     pinned: str = ""
     """To which version the node is pinned, since when, by whom and why; upgrades skip it. Empty where it is not."""
+    held_back: str = ""
+    """Why the available version is not offered: in which rollout it failed, when and why. Empty where it is."""
+    rolling_out: str = ""
+    """The running rollout that has not reached the node with the available version; empty without one."""
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether an upgrade of all backends leaves the node alone."""
+        return bool(self.pinned or self.held_back or self.rolling_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +60,10 @@ Offers = Mapping[tuple[str, NodeId], BuildRef | Unknown]
 """By backend and node: the build that the galleries offer."""
 
 
-def find_upgrades(states: Iterable[NodeBackends], offers: Offers) -> dict[str, Upgrade]:
+def find_upgrades(states: Iterable[NodeBackends], offers: Offers, held: Sequence[HeldBack] = ()) -> dict[str, Upgrade]:
     outdated: dict[str, list[OutdatedNode]] = {}
     for state, backend, offered in _pairs(states, offers):
-        one = compare_offer(state, backend, offered)
+        one = compare_offer(state, backend, offered, held)
         if isinstance(one, OutdatedNode):
             outdated.setdefault(backend, []).append(one)
     return {backend: Upgrade(backend=backend, nodes=tuple(nodes)) for backend, nodes in sorted(outdated.items())}
@@ -76,7 +87,9 @@ def _pairs(states: Iterable[NodeBackends], offers: Offers) -> Iterator[tuple[Nod
             yield by_id[node_id], backend, offered
 
 
-def compare_offer(state: NodeBackends, backend: str, offered: BuildRef | Unknown) -> OutdatedNode | Unknown | None:
+def compare_offer(
+    state: NodeBackends, backend: str, offered: BuildRef | Unknown, held: Sequence[HeldBack] = ()
+) -> OutdatedNode | Unknown | None:
     """None if the node has the offered build."""
     found = state.find(backend)
     if found is None or isinstance(offered, Unknown):
@@ -87,6 +100,8 @@ def compare_offer(state: NodeBackends, backend: str, offered: BuildRef | Unknown
         same_build = found.alias == offered.name or not found.digest
         if not other_build or same_build:
             return differs or None
+    spec = BackendSpec(reference=backend, build=offered)
+    held_back = find_held_back(state.node, {offered.name: spec}, held)
     return OutdatedNode(
         node_id=state.node.id,
         node_name=state.node.name,
@@ -96,6 +111,8 @@ def compare_offer(state: NodeBackends, backend: str, offered: BuildRef | Unknown
         available_digest=offered.digest,
         cause="wrong_variant" if other_build else "wrong_version",
         pinned=desired.reason if (desired := state.desired_version(backend)).pin is not None else "",
+        held_back=held_back.describe() if held_back is not None and held_back.failed else "",
+        rolling_out=held_back.describe() if held_back is not None and not held_back.failed else "",
     )
 
 
@@ -130,6 +147,11 @@ def describe_pinned(nodes: Iterable[OutdatedNode]) -> str:
         if node.pinned
     }
     return "; ".join(sorted(texts))
+
+
+def describe_held_back(nodes: Iterable[OutdatedNode]) -> str:
+    """Which version failed or is being rolled out, since when and why, once for nodes that share it."""
+    return "; ".join(sorted({text for node in nodes for text in (node.held_back, node.rolling_out) if text}))
 
 
 def installed_names(states: Iterable[NodeBackends]) -> dict[str, list[NodeBackends]]:

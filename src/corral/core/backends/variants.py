@@ -2,7 +2,7 @@
 a gallery means the same to both. Corral adds the reason, an alternative where no entry fits, and the choice between
 galleries that have the same name."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -122,22 +122,30 @@ def is_compatible(name: str, uri: str, capability: str) -> bool:
 
 
 def resolve_variant(
-    by_name: Mapping[str, Variant], name: str, capability: str, *, substitute: bool = False
+    by_name: Mapping[str, Variant],
+    name: str,
+    capability: str,
+    *,
+    substitute: bool = False,
+    without: Collection[str] = (),
 ) -> Resolution:
     """The concrete entry of one gallery for `name`. With `substitute`, a concrete entry that does not fit is replaced
-    by its family's entry for this node instead of being rejected."""
+    by its family's entry for this node instead of being rejected. A family has a build that is not in `without`."""
     entry = by_name.get(name.lower())
     if entry is None:
         return Unfit(f"No gallery has a backend named {name}")
     if is_meta(entry):
-        return _from_map(by_name, entry, capability)
+        return _from_map(by_name, entry, capability, without)
     if is_compatible(entry.name, entry.uri, capability):
         return Chosen(entry.name, f"{entry.name} was requested by name and fits this node ({capability})")
     return _misfit(by_name, entry, capability, substitute=substitute)
 
 
-def _from_map(by_name: Mapping[str, Variant], meta: Variant, capability: str) -> Resolution:
-    key = pick_capability(meta.capabilities, capability)
+def _from_map(
+    by_name: Mapping[str, Variant], meta: Variant, capability: str, without: Collection[str] = ()
+) -> Resolution:
+    left = {key: target for key, target in meta.capabilities.items() if target.lower() not in without}
+    key = pick_capability(left, capability)
     if key is None:
         offered = ", ".join(sorted(meta.capabilities))
         return Unfit(f"{meta.name} has no build for {capability}; it has builds for {offered}")
@@ -166,12 +174,19 @@ def _misfit(by_name: Mapping[str, Variant], entry: Variant, capability: str, *, 
 
 
 def resolve_in_galleries(
-    galleries: Mapping[str, Mapping[str, Variant]], name: str, capability: str, *, substitute: bool = False
+    galleries: Mapping[str, Mapping[str, Variant]],
+    name: str,
+    capability: str,
+    *,
+    substitute: bool = False,
+    without: Collection[str] = (),
 ) -> Resolution:
-    """The entry for a name that several galleries have, in their order of preference."""
+    """The entry for a name that several galleries have, in their order of preference. `without`: builds that do not
+    exist for the node's platform, as `gallery@name`."""
     answers = []
     for gallery, by_name in galleries.items():
-        found = resolve_variant(by_name, name, capability, substitute=substitute)
+        left_out = [one.removeprefix(f"{gallery}@").lower() for one in without if one.startswith(f"{gallery}@")]
+        found = resolve_variant(by_name, name, capability, substitute=substitute, without=left_out)
         entry = by_name[found.name.lower()] if isinstance(found, Chosen) else None
         accelerated = entry is not None and bool(is_accelerated(entry.name, entry.uri, entry.capabilities))
         answers.append(GalleryAnswer(gallery=gallery, resolution=found, accelerated=accelerated))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from corral.core.backends.build import short_digest
 from corral.core.backends.intents import BackendSpec
+from corral.core.backends.rollouts import HeldBack, find_held_back
 from corral.core.nodes.labels import matches
 from corral.core.nodes.node import Node
 from corral.core.nodes.targets import Target, takes_backends
@@ -85,9 +86,12 @@ class DesiredVersion:
 FOLLOWS = DesiredVersion(reason="follows the galleries: no version is pinned")
 
 
-def desired_version(node: Node, backend: str, build: str, pins: Iterable[VersionPin]) -> DesiredVersion:
+def desired_version(
+    node: Node, backend: str, build: str, pins: Iterable[VersionPin], held: Iterable[HeldBack] = ()
+) -> DesiredVersion:
     """`build` is the name of the build that fits the node; empty where that is unknown. The newest matching pin
-    decides. A pin that knows only digests says nothing about other builds: those follow the galleries."""
+    decides. A pin that knows only digests says nothing about other builds: those follow the galleries. `held`: where a
+    rollout has not reached the node with the pinned version, the version before is desired."""
     if not node.speaks_corral:
         return DesiredVersion(reason="a LocalAI worker installs the version that its gallery offers; pins do not apply")
     found = [pin for pin in pins if takes_backends(node) and pin.is_about(backend, build) and pin.includes(node)]
@@ -99,6 +103,9 @@ def desired_version(node: Node, backend: str, build: str, pins: Iterable[Version
     spec = newest.spec_of(build)
     if spec is None and not newest.version and build:
         return DesiredVersion(reason=f"follows the galleries: {newest.describe(build)} is about other builds")
+    held_back = find_held_back(node, {build: spec}, held) if spec is not None else None
+    if held_back is not None and held_back.change.previous.build.name == build:
+        return DesiredVersion(pin=newest, spec=held_back.change.previous, reason=held_back.describe())
     return DesiredVersion(pin=newest, spec=spec, reason=newest.describe(build))
 
 

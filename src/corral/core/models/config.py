@@ -22,12 +22,16 @@ from corral.core.models.config_schema import (
     texts,
     whole,
 )
+from corral.core.models.golden_prompts import GoldenPrompt, parse_golden_prompts
 
 ModelName = NewType("ModelName", str)
 
 DEFAULT_CONTEXT_SIZE = 4096
+ATTACHED = "attached"
+"""In place of a backend's name: only servers that are attached serve the model."""
 TEMPLATE_FIELDS = ("chat", "chat_message", "completion", "edit", "function", "multimodal", "reply_prefix")
 NAME_MOST = 200
+RETRY_AFTER_MOST_S = 3600
 CONFIG_MOST_BYTES = 1 << 20
 _BACKEND = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@/-]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -90,8 +94,12 @@ class ModelConfig:
     lora_adapters: tuple[str, ...] = ()
     lora_base: str = ""
     files: tuple[ConfigFile, ...] = ()
+    golden_prompts: tuple[GoldenPrompt, ...] = ()
+    """Requests whose answers are known; new versions and revisions must pass them."""
     concurrency_groups: tuple[str, ...] = ()
     max_concurrent: int | None = None
+    retry_after_s: int | None = None
+    """What clients are told when all replicas are busy."""
     disabled: bool = False
     pinned: bool = False
     document: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -101,6 +109,25 @@ class ModelConfig:
     def context_size_or_default(self) -> int:
         """LocalAI's default, for backends that speak its protocol; -1 means the maximum of the model."""
         return self.context_size or DEFAULT_CONTEXT_SIZE
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether nothing can be started for the model: only attached endpoints serve it."""
+        return self.backend == ATTACHED
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What Ollama's clients are told that the model can, as far as the configuration says."""
+        if self.embeddings:
+            return ("embedding",)
+        usecases = {case.upper().removeprefix("FLAG_") for case in self.known_usecases}
+        found = ["completion", "tools"]
+        if self.mmproj or self.template.multimodal or "VISION" in usecases:
+            found.append("vision")
+        reasoning = self.document.get("reasoning")
+        if self.document.get("reasoning_effort") or (isinstance(reasoning, Mapping) and not reasoning.get("disable")):
+            found.append("thinking")
+        return tuple(found)
 
     @property
     def unknown_fields(self) -> tuple[str, ...]:
@@ -206,7 +233,9 @@ def _build(document: Mapping[str, Any]) -> ModelConfig:
         parameters=parameters,
         roles=get("roles", text_map, {}),
         files=_files(document),
+        golden_prompts=parse_golden_prompts(document.get("golden_prompts")),
         max_concurrent=_get(get("limits", mapping, {}), "max_concurrent", whole, None),
+        retry_after_s=_get(get("limits", mapping, {}), "retry_after_seconds", whole, None),
         document=document,
         **text_fields,
         **list_fields,
@@ -283,12 +312,19 @@ def _check(config: ModelConfig) -> None:
         return
     if config.backend and not _BACKEND.fullmatch(config.backend):
         raise InvalidInput(f"backend {config.backend[:80]!r} is not a backend's name, such as llama-cpp")
+    if config.is_attached and (config.weight_names or config.files):
+        raise InvalidInput(
+            f"{config.name!r} has the backend `{ATTACHED}`, for which nothing is started, so its weights would have no"
+            " effect; remove them, or name the backend that loads them"
+        )
     for path in config.weight_paths:
         check_model_path("a file of the model", path)
     if config.context_size is not None and config.context_size < -1:
         raise InvalidInput("context_size must be a number of tokens, or -1 for the model's maximum")
     if config.max_concurrent is not None and config.max_concurrent < 0:
         raise InvalidInput("limits.max_concurrent must not be negative")
+    if config.retry_after_s is not None and not 0 <= config.retry_after_s <= RETRY_AFTER_MOST_S:
+        raise InvalidInput(f"limits.retry_after_seconds must be a number from 0 to {RETRY_AFTER_MOST_S}")
 
 
 def _check_redirect(config: ModelConfig) -> None:

@@ -143,7 +143,7 @@ FIELDS: Table = {
     "roles": text_map,
     **_names(mapping, "function reasoning chat_template_kwargs engine_args pipeline feature_flags"),
     **_names(mapping, "compression mcp agent pii pii_detection router proxy mitm"),
-    **_names(anything, "download_files artifacts"),
+    **_names(anything, "download_files artifacts golden_prompts"),
     "limit_mm_per_prompt": _names(whole, "image video audio"),
     "parameters": PARAMETERS,
     "template": TEMPLATE,

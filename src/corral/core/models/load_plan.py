@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from enum import StrEnum
 
 from corral.core.errors import InvalidInput
 from corral.core.models.config import ConfigFile, ModelConfig, is_model_path
@@ -16,6 +17,16 @@ LOCALAI_SLOT_OPTIONS = ("parallel", "n_parallel")
 SLOT_OPTIONS = (*LOCALAI_SLOT_OPTIONS, "slots")
 """Names for one option that all engines have; the first that is set is used."""
 MISTYPED_CUTOFF = 0.8
+
+
+class Elastic(StrEnum):
+    """What an engine gets more of where there is memory for it."""
+
+    NOTHING = "nothing"
+    SLOTS = "slots"
+    """The context of each slot is configured."""
+    CONTEXT = "context"
+    """Slots and context, as far as they are not configured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +66,13 @@ def backend_of(config: ModelConfig) -> str:
     if config.model.lower().endswith(".gguf"):
         return "llama-cpp"
     raise InvalidInput(f"the model {config.name!r} has no backend; add one, for example `backend: llama-cpp`")
+
+
+def family_named_by(config: ModelConfig) -> str:
+    """The name of its backend without a gallery; empty if it has none."""
+    if config.backend or config.model.lower().endswith(".gguf"):
+        return backend_of(config).rpartition("@")[2]
+    return ""
 
 
 def plan_weights(config: ModelConfig) -> WeightsPlan:
@@ -197,17 +215,26 @@ def capacity_of(config: ModelConfig, slots: int | None) -> int | None:
     return min(known) if known else None
 
 
-def has_elastic_context(config: ModelConfig) -> bool:
-    """Whether its engine is given as much context as fits into the reserved memory: llama.cpp, with none configured."""
-    return not config.context_size and config.model.lower().endswith(".gguf")
+def find_elastic(config: ModelConfig) -> Elastic:
+    """What its engine gets more of where there is memory for it: llama.cpp, as far as nothing is configured."""
+    if not config.model.lower().endswith(".gguf"):
+        return Elastic.NOTHING
+    if not config.context_size:
+        return Elastic.CONTEXT
+    return Elastic.NOTHING if _configured_slots(named_options(config)) else Elastic.SLOTS
+
+
+def _configured_slots(given: Mapping[str, str]) -> int | None:
+    return next(filter(None, (_positive(given.get(name, "")) for name in SLOT_OPTIONS)), None)
 
 
 def plan_engine(config: ModelConfig, found: Mapping[str, str]) -> EngineStart:
     """`found`: absolute paths on the node, by the names in the configuration. A name that is not there is passed to the
     engine as it is."""
     given = named_options(config)
-    asked = [_positive(given.pop(name, "")) for name in SLOT_OPTIONS]
-    slots = next(filter(None, asked), None)
+    slots = _configured_slots(given)
+    for name in SLOT_OPTIONS:
+        given.pop(name, None)
     for name, file in (
         ("mmproj", config.mmproj),
         ("draft_model", config.draft_model),

@@ -62,6 +62,8 @@ class ObservedProcess:
     pid: int | None = None
     engine: EngineCapacity | None = None
     """How many requests its engine takes; None from a worker that does not know."""
+    restarts: int = 0
+    """How often its worker started it again because it had ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,20 @@ def find_named(by_name: Mapping[str, ObservedBackend], *names: str) -> ObservedB
             if backend.alias == name:
                 return backend
     return None
+
+
+def find_moved(backends: Iterable[ObservedBackend], family: str, build: str) -> str | None:
+    """The installed build that the family points to, if it is not this one."""
+    by_name = {backend.name: backend for backend in backends}
+    pointer = by_name.get(family)
+    if pointer is None or pointer.concrete in ("", build) or pointer.concrete not in by_name:
+        return None
+    return pointer.concrete
+
+
+def families_of(backends: Iterable[ObservedBackend], build: str) -> frozenset[str]:
+    """The meta backends that point to the build."""
+    return frozenset(one.name for one in backends if one.concrete == build and one.name != build)
 
 
 def family_of(backends: Iterable[ObservedBackend], name: str) -> str:

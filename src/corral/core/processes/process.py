@@ -9,6 +9,10 @@ from typing import Literal, NewType
 from corral.core.causes import LAST_OUTPUT
 from corral.core.errors import Conflict, CorralError, InvalidInput
 
+SMOKE_TEST = "smoke_test"
+"""The label of a process that only shows that its version starts."""
+ENDED_WELL = "it ended with exit code 0"
+"""The reason of a stopped process that was to end."""
 ProcessKey = NewType("ProcessKey", str)  # "<model>#<slot>": stays the same when the process is restarted
 
 
@@ -31,7 +35,7 @@ class ProcessReadiness:
     compute nor write a line. `within_s` bounds a process that is busy without end.
     """
 
-    kind: Literal["listening", "http", "grpc"]
+    kind: Literal["listening", "http", "grpc", "exits"]  # exits: it does its work and ends with exit code 0
     path: str = "/health"  # http only
     refuses_wrong_token: bool = False  # then it must reject a wrong token before it counts as our process
     within_s: float = 1800.0
@@ -176,6 +180,11 @@ class ProcessView:
     @property
     def key(self) -> ProcessKey:
         return self.spec.key
+
+    @property
+    def is_smoke_test(self) -> bool:
+        """Nobody routes to it, so it is not reported."""
+        return SMOKE_TEST in self.spec.labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,8 @@ def node_capacity(
         slots_per_model=node.max_replicas_per_model,
         free_memory=memory,
         free_disk=disk,
+        total_memory=total_memory(node),
+        total_disk=node.total_disk,
         replicas=tuple(replicas),
         in_flight=sum(replica.in_flight for replica in replicas),
         takes_backends=node.node_type is NodeType.BACKEND,
@@ -56,12 +58,28 @@ def node_capacity(
 
 def free_memory(node: Node) -> int | None:
     """Of the GPUs, or of the machine without GPUs. The budget limits the memory that is in use in total."""
-    on_gpu = device_class(node) != CPU
-    total, available = (node.total_vram, node.available_vram) if on_gpu else (node.total_ram, node.available_ram)
-    if available is None or not node.vram_budget or total is None:
+    total, available = _memory(node)
+    if available is None or total is None:
         return available
+    return min(available, _within_budget(node, total) - (total - available))
+
+
+def total_memory(node: Node) -> int | None:
+    """Of the GPUs, or of the machine without GPUs, within the budget."""
+    total, _ = _memory(node)
+    return total if total is None else _within_budget(node, total)
+
+
+def _memory(node: Node) -> tuple[int | None, int | None]:
+    """Total and available."""
+    on_gpu = device_class(node) != CPU
+    return (node.total_vram, node.available_vram) if on_gpu else (node.total_ram, node.available_ram)
+
+
+def _within_budget(node: Node, total_bytes: int) -> int:
+    if not node.vram_budget:
+        return total_bytes
     try:
-        ceiling = parse_budget_bytes(node.vram_budget, total_bytes=total)
+        return parse_budget_bytes(node.vram_budget, total_bytes=total_bytes)
     except InvalidInput:
-        return available  # the API rejects an invalid budget, but a LocalAI worker may report one
-    return min(available, ceiling - (total - available))
+        return total_bytes  # the API rejects an invalid budget, but a LocalAI worker may report one

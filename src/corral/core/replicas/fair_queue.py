@@ -1,15 +1,87 @@
-"""A fair queue: each client has a queue of its own, and the queues take turns."""
+"""A fair queue: clients share its output by cost, and classes of clients by weight.
+
+Within a class, each client has a line of its own. The lines take turns as in deficit round robin with the smallest
+quantum there is: a line gives its first item when it has saved the item's cost, and all lines save at the same pace.
+Thus one long item counts as many short ones. Between classes, the one that has got least for its weight is next, so a
+class with a small weight gets little, but never nothing."""
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+COST = 1000
+"""Of an item for which none is given."""
+
+
+@dataclass(slots=True)
+class _Line(Generic[T]):
+    items: deque[tuple[T, int]] = field(default_factory=deque)
+    """With their costs."""
+    cost: int = 0
+    """Of all of them."""
+    passed: float = 0.0
+    """What its class had saved for each line when the line's last item was taken, or when the line began."""
+
+    @property
+    def due(self) -> float:
+        """What the class must have saved for each line before its first item is taken."""
+        return self.passed + self.items[0][1]
+
+
+class _Class(Generic[T]):
+    """Clients of one weight."""
+
+    __slots__ = ("lines", "passed", "saved", "weight")
+
+    def __init__(self, weight: int) -> None:
+        self.weight = weight
+        self.lines: OrderedDict[str, _Line[T]] = OrderedDict()
+        self.saved = 0.0
+        """By each line, since the beginning."""
+        self.passed = 0.0
+        """The cost it has got, divided by its weight."""
+
+    def line(self, client: str) -> _Line[T]:
+        line = self.lines.get(client)
+        if line is None:
+            line = self.lines[client] = _Line(passed=self.saved)
+        return line
+
+    def take(self) -> tuple[T, int]:
+        client, line = min(self.lines.items(), key=lambda each: each[1].due)
+        line.passed = line.due
+        # Removing the first item of a line makes it due earlier, and no line may lose what it has saved.
+        self.saved = max(self.saved, line.passed)
+        item, cost = line.items.popleft()
+        line.cost -= cost
+        if line.items:
+            self.lines.move_to_end(client)
+        else:
+            del self.lines[client]
+        return item, cost
+
+    def remove(self, client: str, item: T) -> bool:
+        line = self.lines.get(client)
+        if line is None:
+            return False
+        for at, (each, cost) in enumerate(line.items):
+            if each is item or each == item:
+                del line.items[at]
+                line.cost -= cost
+                if not line.items:
+                    del self.lines[client]
+                return True
+        return False
+
 
 class FairQueue(Generic[T]):
     def __init__(self) -> None:
-        self._queues: OrderedDict[str, deque[T]] = OrderedDict()
+        self._classes: dict[int, _Class[T]] = {}
+        self._passed = 0.0
+        """Of the class that was last served: a class that was empty starts here."""
         self.length = 0
         """The same as `len`, without a call: it is read for every request."""
 
@@ -17,37 +89,86 @@ class FairQueue(Generic[T]):
         return self.length
 
     def __iter__(self) -> Iterator[T]:
-        for queue in self._queues.values():
-            yield from queue
+        for each in self._classes.values():
+            for line in each.lines.values():
+                for item, _ in line.items:
+                    yield item
 
-    def put(self, client: str, item: T) -> int:
-        """Returns how many items will be taken before it, if no other is added."""
-        queue = self._queues.setdefault(client, deque())
-        queue.append(item)
+    def put(self, client: str, item: T, *, cost: int = COST, weight: int = 1) -> int:
+        """Returns about how many items will be taken before it, if no other is added."""
+        cost = max(1, cost)
+        own = self._classes.get(weight)
+        if own is None:
+            own = self._classes[weight] = _Class(weight)
+        if not own.lines:
+            own.passed = max(own.passed, self._passed)
+        line = own.line(client)
+        line.items.append((item, cost))
+        line.cost += cost
         self.length += 1
-        depth = len(queue)
-        return sum(min(len(other), depth) for other in self._queues.values()) - 1
+        return self._count_ahead(own, line)
+
+    def _count_ahead(self, own: _Class[T], line: _Line[T]) -> int:
+        ahead = len(line.items) - 1
+        in_class = line.cost
+        for other in own.lines.values():
+            if other is not line:
+                count, cost = _count_within(other, line.cost)
+                ahead += count
+                in_class += cost
+        for each in self._classes.values():
+            if each is not own and each.lines:
+                share = in_class * each.weight / own.weight / len(each.lines)
+                ahead += sum(_count_within(other, share)[0] for other in each.lines.values())
+        return ahead
 
     def take(self) -> T | None:
-        """The next item. Its client's queue goes to the end."""
-        if not self._queues:
+        """The next item."""
+        if not self.length:
             return None
-        client, queue = next(iter(self._queues.items()))
-        item = queue.popleft()
+        following = min((each for each in self._classes.values() if each.lines), key=lambda each: each.passed)
+        self._passed = following.passed
+        item, cost = following.take()
+        following.passed += cost / following.weight
         self.length -= 1
-        if queue:
-            self._queues.move_to_end(client)
-        else:
-            del self._queues[client]
         return item
+
+    def find_surplus(
+        self, client: str, *, weight: int = 1, may_leave: Callable[[T], bool] = lambda _: True
+    ) -> tuple[str, T] | None:
+        """Whose item makes way for one of `client` when there is no place left, and the item: the newest that may leave
+        of the line that is longest for its weight. None where that line would then be shorter than the client's own."""
+        own = self._classes.get(weight)
+        line = own.lines.get(client) if own is not None else None
+        wanted = ((len(line.items) if line is not None else 0) + 1) / weight
+        lines = (
+            ((len(each.items) - 1) / one.weight, name, each)
+            for one in self._classes.values()
+            for name, each in one.lines.items()
+        )
+        longer = sorted((found for found in lines if found[0] >= wanted), key=lambda found: found[0], reverse=True)
+        for _, name, each in longer:
+            newest = next((item for item, _ in reversed(each.items) if may_leave(item)), None)
+            if newest is not None:
+                return name, newest
+        return None
 
     def remove(self, client: str, item: T) -> bool:
         """False when the item is not in the queue."""
-        queue = self._queues.get(client)
-        if queue is None or item not in queue:
-            return False
-        queue.remove(item)
-        self.length -= 1
-        if not queue:
-            del self._queues[client]
-        return True
+        if any(each.remove(client, item) for each in self._classes.values()):
+            self.length -= 1
+            return True
+        return False
+
+
+def _count_within(line: _Line[T], most: float) -> tuple[int, int]:
+    """How many of its first items cost at most `most` together, and what they cost."""
+    if line.cost <= most:
+        return len(line.items), line.cost
+    total = count = 0
+    for _, cost in line.items:
+        if total + cost > most:
+            break
+        total += cost
+        count += 1
+    return count, total

@@ -1,4 +1,4 @@
-"""Peak memory of models, from node reports. A peak is stored only when it grew."""
+"""Peak memory of models, from node reports. A peak is stored only when it grew, with the slots that its engine had."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,6 +24,15 @@ class ProcessMemory:
 
     ram_bytes: int | None = None
     vram_bytes: int | None = None
+    slots: int | None = None
+    """Of its engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    memory_bytes: int
+    slots: int | None = None
+    """Of the engine that took it; None if it did not say."""
 
 
 ReportedMemory = Mapping[tuple[str, str], ProcessMemory]
@@ -35,10 +44,10 @@ def plan_peaks(
     nodes: Mapping[str, Node],
     reported: ReportedMemory,
     *,
-    stored: Mapping[FootprintKey, int],
-) -> dict[FootprintKey, int]:
+    stored: Mapping[FootprintKey, Peak],
+) -> dict[FootprintKey, Peak]:
     """The largest footprint for each key, where it is larger than the stored one."""
-    peaks: dict[FootprintKey, int] = {}
+    peaks: dict[FootprintKey, Peak] = {}
     for replica in replicas:
         use = reported.get((replica.node_id, replica.process_key))
         node = nodes.get(replica.node_id)
@@ -47,6 +56,7 @@ def plan_peaks(
         device = device_class(node)
         peak = use.ram_bytes if device == CPU else use.vram_bytes
         key = FootprintKey(replica.model, replica.revision, replica.backend_digest, device)
-        if peak and peak > max(peaks.get(key, 0), stored.get(key, 0)):
-            peaks[key] = peak
+        known = peaks.get(key) or stored.get(key)
+        if peak and (known is None or peak > known.memory_bytes):
+            peaks[key] = Peak(peak, use.slots)
     return peaks

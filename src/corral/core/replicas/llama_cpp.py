@@ -20,7 +20,9 @@ MOST_SLOTS = 32
 BUFFERS_BASE_BYTES, BUFFERS_SHARE, BUFFERS_MOST_BYTES = 128 * MIB, 0.06, 768 * MIB
 """What the engine needs beside weights and context."""
 PROMPT_CACHE_PARTS = 4
-"""One part of so many of the memory for context keeps prompts that have no slot."""
+"""At least one part of so many of the memory for context keeps prompts that have no slot."""
+PROMPT_CACHE_MOST_BYTES = 8192 * MIB
+"""llama.cpp's own default."""
 ENGINE_CONTEXT = -1
 """`context_size: -1`: all that the model was trained for, whatever memory that takes."""
 EMBEDDING_BATCH = 8192
@@ -87,16 +89,18 @@ def plan_llama_cpp(
     """`memory_bytes`: reserved by placement; None if it is unknown. `context`, `slots`: from the configuration."""
     room = _room_bytes(weights, memory_bytes) if weights is not None else None
     # Host memory keeps prompts; on a machine with a GPU, that is not the memory that was reserved.
-    cached = room // PROMPT_CACHE_PARTS if room is not None and not machine.has_gpu else None
-    tokens = _tokens(weights, (room or 0) - (cached or 0))
+    for_prompts = room // PROMPT_CACHE_PARTS if room is not None and not machine.has_gpu else None
+    tokens = _tokens(weights, (room or 0) - (for_prompts or 0))
     taken, size = _share_tokens(tokens, weights, context=context, slots=slots)
+    if for_prompts is not None and room is not None and tokens is not None and size is not None:
+        for_prompts = _left_for_prompts(weights, room, taken * size)
     return LlamaCppPlan(
         slots=taken,
         context=size,
         threads=machine.cores,
         gpu_layers=_gpu_layers(weights, memory_bytes) if machine.has_gpu and weights is not None else None,
         batch=max(size or 0, EMBEDDING_BATCH) if embeddings else None,
-        prompt_cache_mib=cached // MIB if cached is not None else None,
+        prompt_cache_mib=for_prompts // MIB if for_prompts is not None else None,
     )
 
 
@@ -116,6 +120,12 @@ def _tokens(weights: WeightFacts | None, room_bytes: int) -> int | None:
     if weights is None or not weights.cache_bytes_per_token:
         return None
     return room_bytes // weights.cache_bytes_per_token
+
+
+def _left_for_prompts(weights: WeightFacts | None, room_bytes: int, tokens: int) -> int:
+    """Memory that the slots leave: at least the part that was kept back, unless one slot needs it."""
+    used = tokens * ((weights.cache_bytes_per_token or 0) if weights is not None else 0)
+    return min(max(0, room_bytes - used), PROMPT_CACHE_MOST_BYTES)
 
 
 def _share_tokens(

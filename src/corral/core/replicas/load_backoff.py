@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from corral.core.causes import brief_cause
+from corral.core.causes import brief_cause, join_reasons, without_stop
 from corral.core.replicas.load_jobs import LOAD_RETRIES
 
 MAX_FAILED_NODES = 3
@@ -47,4 +47,4 @@ def cooldown_s(attempts: int, failures_here: int, *, draw: float) -> float:
 def cause_of(backoffs: Iterable[LoadBackoff]) -> str:
     """The distinct errors of nodes that cool down, the latest first."""
     cooling = sorted((one for one in backoffs if one.cooling_down), key=lambda one: -one.failed_at_ms)
-    return "; ".join(dict.fromkeys(brief_cause(one.error).rstrip(".") for one in cooling))
+    return join_reasons(without_stop(brief_cause(one.error)) for one in cooling)

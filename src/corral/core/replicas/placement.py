@@ -8,7 +8,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import assert_never
 
+from corral.core.causes import join_reasons
+from corral.core.models.load_plan import Elastic
 from corral.core.nodes.node import NodeStatus
 from corral.core.replicas.load_backoff import LAST_RESORT_AFTER, MAX_FAILED_NODES, LoadBackoff, format_utc_time
 from corral.core.sizes import format_bytes
@@ -19,7 +22,7 @@ HEADROOM_SHARE = 0.05
 # Weights in memory plus what an engine adds: context, scratch buffers, its libraries.
 ESTIMATE_FACTOR = 1.2
 ESTIMATE_EXTRA_BYTES = 256 << 20
-# What a replica whose configuration sets no context may get beyond the estimate, where there is memory to spare.
+# What a replica with an elastic engine may get beyond the least, where there is memory to spare.
 CONTEXT_LEAST_BYTES, CONTEXT_MOST_BYTES = 2 * GIB, 4 * GIB
 # What a process writes to disk that needs no new files: its records, log and scratch space.
 START_BYTES = 64 << 20
@@ -41,13 +44,16 @@ class Need:
     weights_bytes: int | None = None
     measured_bytes: Mapping[str, int] = field(default_factory=dict)
     """Peak memory of earlier loads, by device class."""
-    has_elastic_context: bool = False
-    """Whether the engine uses the memory that it is given for context: its configuration sets none."""
+    measured_slots: Mapping[str, int] = field(default_factory=dict)
+    """How many slots the engine of that load had, where it is known."""
+    elastic: Elastic = Elastic.NOTHING
     staged_on: frozenset[str] = frozenset()
     """Nodes that have the weights on disk."""
     shared_directory: bool = False
     variant_problems: Mapping[str, str] = field(default_factory=dict)
     """By node: why no build of the backend can run there."""
+    unresolved_on: frozenset[str] = frozenset()
+    """Nodes whose `variant_problems` may pass: the source of the backend cannot be reached."""
     deleted: Mapping[str, str] = field(default_factory=dict)
     """By node: who deleted the backend there. A load must not reinstall it."""
     only_node: str | None = None
@@ -71,17 +77,27 @@ class Need:
         return failures or int(node_id in self.unconfirmed_on)
 
     def memory_bytes(self, device: str) -> int | None:
-        """The least that it needs. What an elastic context took elsewhere is not needed here."""
+        """The least that it needs. What further slots and context took elsewhere is not needed here."""
         measured = self.measured_bytes.get(device)
-        estimate = estimate_bytes(self.weights_bytes) if self.weights_bytes is not None else None
-        if measured is not None and estimate is not None and self.has_elastic_context:
-            return min(measured, estimate)
-        return measured if measured is not None else estimate
+        if self.weights_bytes is None:
+            return measured
+        estimate = estimate_bytes(self.weights_bytes)
+        if measured is None:
+            return estimate
+        match self.elastic:
+            case Elastic.CONTEXT:
+                return min(measured, estimate)
+            case Elastic.SLOTS:
+                return min(measured, estimate + (measured - estimate) // self.measured_slots.get(device, 1))
+            case Elastic.NOTHING:
+                return measured
+            case unknown:
+                assert_never(unknown)
 
     def reserved_bytes(self, node: "NodeCapacity", *, evicts: bool = False) -> int | None:
         """What is reserved: where the node has memory to spare, up to half of it for more slots and context."""
         least = self.memory_bytes(node.device)
-        if least is None or evicts or not self.has_elastic_context:
+        if least is None or evicts or self.elastic is Elastic.NOTHING:
             return least
         spare = max(0, (node.free_memory or 0) - least) // 2
         wanted = min(max(self.weights_bytes or 0, CONTEXT_LEAST_BYTES), CONTEXT_MOST_BYTES)
@@ -130,6 +146,9 @@ class NodeCapacity:
     slots_per_model: int
     free_memory: int | None
     free_disk: int | None
+    total_memory: int | None = None
+    """All that replicas may ever use, within the budget."""
+    total_disk: int | None = None
     replicas: tuple[HeldReplica, ...] = ()
     in_flight: int = 0
     takes_backends: bool = True
@@ -236,7 +255,7 @@ def place(need: Need, nodes: Sequence[NodeCapacity]) -> Decision:
         if found is not None:
             return _decision(need, nodes, verdicts, *found)
     waiting = _deleted_everywhere(judge) or Waiting(
-        reason=_summary(nodes, [str(verdict) for verdict in verdicts]),
+        reason=summarize(nodes, [str(verdict) for verdict in verdicts]),
         until_ms=min((one.until_ms for one in judge.cooling_down), default=None),
     )
     return Decision(need=need, outcome=waiting, nodes=nodes, verdicts=verdicts)
@@ -531,7 +550,7 @@ def _deleted_everywhere(judge: _Judge) -> Waiting | None:
     return Waiting(reason=commonest, by_choice=True)
 
 
-def _summary(nodes: Sequence[NodeCapacity], reasons: Sequence[str]) -> str:
+def summarize(nodes: Sequence[NodeCapacity], reasons: Sequence[str]) -> str:
     """One sentence: the most common reasons, each with the nodes that it rules out."""
     names_of: dict[str, list[str]] = {}
     for node, reason in zip(nodes, reasons, strict=True):
@@ -540,4 +559,4 @@ def _summary(nodes: Sequence[NodeCapacity], reasons: Sequence[str]) -> str:
         return "the cluster has no nodes; add one with `corral worker --join`"
     ranked = sorted(names_of.items(), key=lambda item: -len(item[1]))[:3]
     parts = [f"{names[0] if len(names) == 1 else f'{len(names)} nodes'}: {reason}" for reason, names in ranked]
-    return "no node can take it; " + "; ".join(parts)
+    return "no node can take it; " + join_reasons(parts)

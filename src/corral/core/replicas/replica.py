@@ -30,6 +30,10 @@ class Replica:
     reason: str = ""
     address: str = ""
     protocol: str = ""
+    endpoints: str = ""
+    """Client APIs that its process speaks itself: paths, with spaces between them."""
+    continuation: str = ""
+    """How its process continues an answer that another one began; empty if it cannot."""
     token: str = field(default="", repr=False)
     process_key: str = ""
     backend: str = ""

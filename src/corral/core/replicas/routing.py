@@ -3,12 +3,17 @@
 from dataclasses import dataclass, field
 from typing import NewType
 
+from corral.core.replicas.attached import AttachedServer
+from corral.core.replicas.public_routes import PublicRoute
+
 ReplicaId = NewType("ReplicaId", str)
 
 NAME_MOST = 300
 """Longer names are not compared for suggestions: that would be slow."""
 OPENAI = "openai"
 LOCALAI_GRPC = "localai-grpc"
+ASSISTANT_PREFILL = "assistant-prefill"
+CONTINUE_FINAL_MESSAGE = "continue-final-message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +40,23 @@ class RouteReplica:
     """`host:port`."""
     protocol: str
     """`openai` or `localai-grpc`."""
+    endpoints: frozenset[str] = frozenset()
+    """Paths of client APIs besides OpenAI's chat completions that the process speaks itself."""
+    continuation: str = ""
+    """How it continues an answer that another replica began: `assistant-prefill` or `continue-final-message`; empty if
+    it cannot."""
     token: str = field(repr=False)
     """Requests must carry it. Another process on the same port has another token."""
     generation: int
     capacity: int | None
     """How many requests may be open at it; None is unknown."""
     revision: str
+    backend_digest: str = ""
+    """The version of the backend that it runs; empty is unknown."""
+    weight: int = 1
+    """Its share of the requests, relative to the other replicas of its model."""
+    attached: AttachedServer | None = None
+    """For a server that Corral does not start. Its node is then its address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +70,14 @@ class ModelRoute:
     """When this revision was created."""
     replicas: tuple[RouteReplica, ...] = ()
     policy: RoutePolicy = RoutePolicy()
+    retry_after_s: int | None = None
+    """What clients are told when all replicas are busy. None: as the gateway thinks."""
+    context_size: int | None = None
+    capabilities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSnapshot:
     version: int
     routes: tuple[ModelRoute, ...]
+    public: tuple[PublicRoute, ...] = ()

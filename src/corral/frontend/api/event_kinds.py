@@ -11,11 +11,13 @@ from corral.frontend.api.models.view import view_model
 from corral.frontend.api.nodes.view import count_loads, view_node
 from corral.frontend.api.operations.view import view_operation, with_live
 from corral.frontend.api.replicas.view import view_replica
+from corral.frontend.api.rollouts.view import view_rollout
 from corral.frontend.galleries import Galleries
 from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.http.event_feed import Change, Changes, Kind
 from corral.frontend.http.json_response import omit_defaults
 from corral.store.backends.operations import OperationStore
+from corral.store.backends.rollouts import RolloutStore
 from corral.store.nodes.nodes import NodeStore
 from corral.store.serving.models import ModelStore, StoredModel
 from corral.store.serving.replicas import ReplicaStore
@@ -59,6 +61,16 @@ def operation_kind(operations: OperationStore, live: LiveProgress) -> Kind:
         )
 
     return Kind(name="operations", read_since=read_since)
+
+
+def rollout_kind(rollouts: RolloutStore, nodes: NodeStore) -> Kind:
+    async def read_since(since_ms: int) -> Changes:
+        now_ms, changed = await rollouts.read_changes(since_ms)
+        statuses = await nodes.read_statuses() if changed else {}
+        views = [view_rollout(one, statuses=statuses, now_ms=now_ms) for one in changed]
+        return Changes(now_ms=now_ms, changed=[_by_content(view.id, view) for view in views])
+
+    return Kind(name="rollouts", read_since=read_since)
 
 
 def backend_kind(listing: FleetListing, now_ms: Now) -> Kind:

@@ -44,6 +44,8 @@ _READ = frozenset({"GET", "HEAD"})
 RULES: tuple[Rule, ...] = (
     Rule("/healthz", Access.PUBLIC, _READ),
     Rule("/readyz", Access.PUBLIC, _READ),
+    Rule("/docs/clients", Access.PUBLIC, _READ),
+    Rule("/docs/clients.json", Access.PUBLIC, _READ),
     Rule("/api/session", Access.PUBLIC),
     Rule("/api/node/", Access.NODE),
     Rule("/v1/", Access.USER),

@@ -18,15 +18,17 @@ from corral.frontend.gateway.request_trace import (
 )
 from corral.frontend.gateway.token_usage import ReportedUsage, read_usages
 from corral.frontend.gateway.usage_writer import UsageCounter
+from corral.frontend.gateway.version_counter import VersionCounter
 
 BATCH = 64
 _GROUP = itemgetter(ENDPOINT, STATUS, KEY_ID)
 
 
 class RequestAccounting:
-    def __init__(self, traces: TraceBuffer, usage: UsageCounter | None) -> None:
+    def __init__(self, traces: TraceBuffer, usage: UsageCounter | None, versions: VersionCounter | None = None) -> None:
         self._traces = traces
         self._usage = usage
+        self._versions = versions
         self._records: list[RecordFields] = []
         self._reported: list[ReportedUsage] = []
 
@@ -49,10 +51,18 @@ class RequestAccounting:
         records.clear()
         reported.clear()
 
-    def count_part(self, record: RecordFields, reported: ReportedUsage) -> None:
-        """Counts an answer that began and will not be completed: the replica worked for it all the same."""
+    def count_part(self, record: RecordFields, reported: ReportedUsage, *, is_error: bool) -> None:
+        """Counts an answer that began and will not be completed: the replica worked for it all the same. `is_error`:
+        it broke off, rather than that its client left."""
         endpoint, status, key_id = _GROUP(record)
         self._count(endpoint, status, key_id, [record], [reported])
+        if is_error and self._versions is not None:
+            self._versions.count_error(endpoint.version_key, requests=0)
+
+    def count_failure(self, endpoint: Endpoint) -> None:
+        """Counts an attempt that failed before the answer began."""
+        if self._versions is not None:
+            self._versions.count_error(endpoint.version_key)
 
     def _count(
         self,
@@ -77,6 +87,8 @@ class RequestAccounting:
                 tokens_out += each[1]
         metrics.tokens_in.value += tokens_in
         metrics.tokens_out.value += tokens_out
+        if self._versions is not None:
+            self._versions.count(endpoint.version_key, status, records, reported, tokens_out)
         if self._usage is not None:
             self._usage.count(
                 key_id=key_id,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 
 from corral.frontend.auth.rules import CLIENT_HEADER, NAMING
+from corral.frontend.gateway.credentials import authorization_of
 from corral.frontend.gateway.error_responses import ErrorResponse
 from corral.frontend.gateway.keys import ClientKey, KeyLookup
 from corral.frontend.http.proxies import TrustedProxies
@@ -17,7 +18,7 @@ async def authenticate(
     """`peer`: the address that opened the connection."""
     forwarded = {name.decode(): headers[name].decode("latin-1") for name in FORWARDING if name in headers}
     address = proxies.client_of(peer, forwarded)
-    authorization = headers.get(b"authorization", b"")
+    authorization = authorization_of(headers)
     credentials = {"authorization": authorization.decode("latin-1")}
     for name in (CLIENT_HEADER, *NAMING):
         if name.encode() in headers:

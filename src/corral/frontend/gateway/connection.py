@@ -1,4 +1,4 @@
-"""A client's connection. Requests below `/v1/` are the gateway's; all others go to the ASGI app, one by one."""
+"""A client's connection. Requests of client protocols are the gateway's; all others go to the ASGI app, one by one."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -11,13 +11,17 @@ from corral.core.errors import CorralError
 from corral.core.sizes import format_bytes
 from corral.formats.http_heads import RepeatedHead
 from corral.frontend.gateway.authenticate import FORWARDING, authenticate
+from corral.frontend.gateway.client_protocol import ClientProtocol
+from corral.frontend.gateway.cors import PreflightRequest
+from corral.frontend.gateway.credentials import authorization_of
 from corral.frontend.gateway.endpoints import Endpoint
 from corral.frontend.gateway.error_responses import ErrorResponse, error_response_of, internal_error
-from corral.frontend.gateway.openai import OPENAI, PREFIX
+from corral.frontend.gateway.protocols.dispatch import is_for_gateway, protocol_of
 from corral.frontend.gateway.proxied_request import ProxiedRequest
 from corral.frontend.gateway.reply import encode_response
 from corral.frontend.gateway.request_head import RequestHead
 from corral.frontend.gateway.request_trace import RequestRecord
+from corral.frontend.gateway.stored_responses import StoredResponseRequest, names_stored_response
 from corral.system.http_clients import ClientSlot, end_responses
 from corral.system.http_server import AsgiServer
 
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-METHOD_MAX_BYTES = 8
 # How much of the next request may arrive before the current one is answered.
 AHEAD_MAX_BYTES = 64 * 1024
 # Parts of a body that may stay separate. More are joined: each costs several times its size in memory.
@@ -36,17 +39,6 @@ NOT_YET = 0.0
 # A head with one of these is always parsed: the parser does more for them than to collect them.
 _SPECIAL = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"connection"})
 _USUAL = (b"POST /v1/", b"GET /v1/")
-
-
-def is_for_gateway(data: bytes) -> bool | None:
-    """Whether a request that begins with `data` is the gateway's. None: `data` is too short to tell."""
-    space = data.find(b" ", 0, METHOD_MAX_BYTES + 1)
-    if space < 0:
-        return None if len(data) <= METHOD_MAX_BYTES else False
-    path = data[space + 1 : space + 1 + len(PREFIX)]
-    if path == PREFIX:
-        return True
-    return None if PREFIX.startswith(path) else False
 
 
 def _has_complete_head(data: bytes) -> bool:
@@ -179,6 +171,10 @@ class GatewayConnection(asyncio.Protocol):
         if request is not None:
             request.cancel()
 
+    @property
+    def has_request(self) -> bool:
+        return self._request is not None
+
     def open_record(self) -> RequestRecord | None:
         return self._request.record() if self._request is not None else None
 
@@ -252,7 +248,8 @@ class GatewayConnection(asyncio.Protocol):
             self._ignore_upgrade(first[upgrade.args[0] :] + rest)
 
     def _learn_head(self, data: bytes, request: ProxiedRequest) -> None:
-        if request.keep_alive and not _SPECIAL & request.head.headers.keys():
+        is_usual = type(request) is ProxiedRequest  # others are made only by `_request_kind`
+        if is_usual and request.keep_alive and not _SPECIAL & request.head.headers.keys():
             self._repeated.learn(data, request.head)
 
     def _ignore_upgrade(self, rest: bytes) -> None:
@@ -265,10 +262,11 @@ class GatewayConnection(asyncio.Protocol):
         length = request.head.headers.get(b"content-length", b"0")
         if b"transfer-encoding" in request.head.headers or len(length) > 15:
             self._reject(
-                ErrorResponse(400, "a request that offers an upgrade must have a Content-Length", code="bad_request")
+                ErrorResponse(400, "a request that offers an upgrade must have a Content-Length", code="bad_request"),
+                request.head.protocol,
             )
         elif int(length) > self._gateway.limits.body_bytes:
-            self._reject_body()
+            self._reject_body(request.head.protocol)
         else:
             self._unparsed = (request, int(length))
             self._between = False
@@ -342,7 +340,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def _check_client(self, method: bytes, headers: Mapping[bytes, bytes]) -> None:
         """Authenticates a client before its body is read."""
-        if self._gateway.keys.find(headers.get(b"authorization", b"")) is not None:
+        if self._gateway.keys.find(authorization_of(headers)) is not None:
             self._accept_body(headers)
         elif self._transport is not None:
             self._transport.pause_reading()
@@ -370,14 +368,14 @@ class GatewayConnection(asyncio.Protocol):
     def _reject_head(self) -> None:
         self._reject(ErrorResponse(431, "the request headers are too large", code="headers_too_large"))
 
-    def _reject_header_count(self) -> None:
+    def _reject_header_count(self, protocol: ClientProtocol | None = None) -> None:
         text = f"the request has more than {self._limits.headers} headers"
-        self._reject(ErrorResponse(431, text, code="too_many_headers"))
+        self._reject(ErrorResponse(431, text, code="too_many_headers"), protocol)
 
-    def _reject_body(self) -> None:
+    def _reject_body(self, protocol: ClientProtocol | None = None) -> None:
         limit = self._gateway.limits.body_bytes
         text = f"the request body is larger than the limit of {format_bytes(limit)}"
-        self._reject(ErrorResponse(413, text, code="body_too_large"))
+        self._reject(ErrorResponse(413, text, code="body_too_large"), protocol)
 
     def _start_next(self) -> None:
         """Starts one request at a time, in order, even if the client pipelines them."""
@@ -448,20 +446,26 @@ class GatewayConnection(asyncio.Protocol):
         path = (urls[0] if len(urls) == 1 else b"".join(urls)).partition(b"?")[0]
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         headers = {name.lower(): value for name, value in (self._chunked_headers or self.headers).items()}
+        protocol = protocol_of(path, headers)
         self._reset()
         if len(headers) > self._limits.headers:
-            self._reject_header_count()
+            self._reject_header_count(protocol)
         elif len(body) > self._gateway.limits.body_bytes:
-            self._reject_body()
+            self._reject_body(protocol)
         elif len(self._waiting) >= self._limits.pipelined:
             text = "too many pipelined requests"
-            self._reject(ErrorResponse(429, text, code="too_many_at_once", retry_after_s=1))
+            self._reject(ErrorResponse(429, text, code="too_many_at_once", retry_after_s=1), protocol)
         else:
             head = RequestHead(
-                OPENAI, parser.get_method(), path, headers,
+                protocol, parser.get_method(), path, headers,
                 http11=parser.get_http_version() != "1.0", keep_alive=parser.should_keep_alive(),
             )  # fmt: skip
-            self._waiting.append(ProxiedRequest(self._gateway, self, head, body))
+            self._waiting.append(self._request_kind(head)(self._gateway, self, head, body))
+
+    def _request_kind(self, head: RequestHead) -> type[ProxiedRequest]:
+        if head.method == b"OPTIONS" and self._gateway.limits.cors_origin:
+            return PreflightRequest
+        return StoredResponseRequest if names_stored_response(head.method, head.path) else ProxiedRequest
 
     def _reset(self) -> None:
         """Prepares for the next request."""
@@ -513,8 +517,10 @@ class GatewayConnection(asyncio.Protocol):
         self._gateway.buffered_bytes -= self._buffered_bytes
         self._buffered_bytes = 0
 
-    def _reject(self, response: ErrorResponse) -> None:
-        """Answers with an error before there is a request to proxy. The client may still be sending. Its input is read
+    def _reject(self, response: ErrorResponse, protocol: ClientProtocol | None = None) -> None:
+        """`protocol`: of a request that was parsed to its end; otherwise that of the one that is being received.
+
+        Answers with an error before there is a request to proxy. The client may still be sending. Its input is read
         and discarded, within limits, because otherwise it might never read the answer."""
         if self._transport is None or self._discarded_bytes:
             return
@@ -523,8 +529,9 @@ class GatewayConnection(asyncio.Protocol):
             self._stopping = True
             return
         self._gateway.metrics.rejections.child(str(response.status), response.code or "").value += 1
-        body = OPENAI.error_body(response)
-        self._transport.write(encode_response(response.status, response.headers(), body, close=True))
+        body = (protocol or self._current_protocol()).error_body(response)
+        lines = (*response.headers(), self._gateway.cors_lines)
+        self._transport.write(encode_response(response.status, lines, body, close=True))
         end_responses(self._transport)
         self._forget_body()
         self.parts.clear()
@@ -532,6 +539,10 @@ class GatewayConnection(asyncio.Protocol):
         self._unparsed = None
         self._discarded_bytes = 1
         self._since_s = self._now_s()
+
+    def _current_protocol(self) -> ClientProtocol:
+        path = b"".join(self.urls).partition(b"?")[0]
+        return protocol_of(path, {name.lower(): value for name, value in self.headers.items()})
 
     def is_idle(self) -> bool:
         """An incomplete request of an unauthenticated client does not count as activity."""

@@ -1,15 +1,20 @@
 """A model and its replicas as the gateway sees them: their routes, and how busy each replica is now."""
 
 from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from corral.core.backends.serving_figures import VersionKey
 from corral.core.backoff import Backoff
 from corral.core.replicas.fair_queue import FairQueue
-from corral.core.replicas.load_balancing import pick_by_hint, pick_two
+from corral.core.replicas.load_balancing import pick_by_hint, pick_two, pick_two_weighted
 from corral.core.replicas.routing import OPENAI, ModelRoute, RouteReplica
+from corral.frontend.gateway.attached import AttachedTarget
 from corral.frontend.gateway.metrics import EndpointMetrics
 from corral.frontend.gateway.queueing import Waiter
 from corral.frontend.gateway.upstream.calls import UpstreamLink
+
+if TYPE_CHECKING:
+    from corral.frontend.gateway.proxied_request import ProxiedRequest
 
 AVOIDED = Backoff(base_s=1.0, cap_s=15.0)
 
@@ -18,8 +23,28 @@ class Endpoint:
     """One replica. It survives changes of the route table as long as it is the same process."""
 
     __slots__ = (
-        "_default_limit", "_failures", "avoid_until_s", "driven", "hash_key", "head", "heard_s", "limit", "link",
-        "local", "metrics", "node_head", "outstanding", "remote", "repeated", "repeated_head", "replica", "served",
+        "_default_limit",
+        "_failures",
+        "attached",
+        "avoid_until_s",
+        "driven",
+        "hash_key",
+        "head",
+        "heard_s",
+        "limit",
+        "link",
+        "local",
+        "metrics",
+        "node_head",
+        "outstanding",
+        "remote",
+        "repeated",
+        "repeated_head",
+        "replica",
+        "served",
+        "speaks",
+        "version_key",
+        "weight",
     )  # fmt: skip
 
     def __init__(
@@ -42,10 +67,10 @@ class Endpoint:
         self.metrics = metrics
         self.node_head = node_head
         self.hash_key = replica.id.encode()
-        self.head = (
-            f"Host: {replica.address}\r\nAuthorization: Bearer {replica.token}\r\n"
-            f"X-Corral-Replica: {replica.id}\r\nX-Corral-Generation: {replica.generation}\r\n"
-        ).encode()
+        attached = replica.attached
+        self.attached = AttachedTarget(replica.id, attached, replica.token) if attached is not None else None
+        """Set for a server that Corral does not start: its paths, its names and its form may differ."""
+        self.head = self.attached.head if self.attached is not None else _head(replica)
         self.repeated: object = None
         """The headers of its latest answer, and the head that clients receive for them: they seldom change."""
         self.repeated_head = b""
@@ -63,7 +88,11 @@ class Endpoint:
     def follow(self, replica: RouteReplica) -> None:
         """What its engine takes may change while it runs."""
         self.replica = replica
+        self.speaks = frozenset(path.encode() for path in replica.endpoints)
+        """Paths of client APIs that need no translation."""
         self.limit = replica.capacity or self._default_limit
+        self.weight = replica.weight
+        self.version_key = VersionKey(self.served.name, replica.node_id, replica.backend_digest)
 
     def record_failure(self, now_s: float, *, for_s: float = 0.0) -> None:
         """Avoids the replica for a while, at least for `for_s`. Failures while it is avoided do not add up."""
@@ -83,6 +112,28 @@ class Endpoint:
     def set_remote(self, count: int) -> None:
         self.remote = count
         self.outstanding = self.local + count
+
+    @property
+    def described(self) -> str:
+        """For clients. The address of an attached server is for administrators."""
+        if self.attached is not None:
+            return "an attached endpoint"
+        return f"the replica on node {self.replica.node_name!r}"
+
+    @property
+    def health_probe(self) -> bytes:
+        """A request that the server answers whenever it runs. Empty for a gRPC backend, whose port is only opened:
+        while it works, such a backend may answer nothing else."""
+        if self.attached is not None:
+            return self.attached.probe
+        return b"" if self.driven else b"GET /health HTTP/1.1\r\n%bConnection: close\r\n\r\n" % self.head
+
+
+def _head(replica: RouteReplica) -> bytes:
+    return (
+        f"Host: {replica.address}\r\nAuthorization: Bearer {replica.token}\r\n"
+        f"X-Corral-Replica: {replica.id}\r\nX-Corral-Generation: {replica.generation}\r\n"
+    ).encode()
 
 
 LESS_BUSY_OF_TWO = "two"
@@ -110,14 +161,24 @@ class ServedModel:
 
     def __init__(self, route: ModelRoute) -> None:
         self.follow(route)
-        self.endpoints: list[Endpoint] = []
+        self.set_endpoints([])
         self.queue: FairQueue[Waiter] = FairQueue()
-        self.waiting_for_load = 0
+        self.loading: FairQueue[ProxiedRequest] = FairQueue()
+        """The requests that wait for a load. All of them leave together; the queue tells whose there are too many."""
+        self.load_again_s = 0.0
+        """When a load may be requested again that no request waits for."""
 
     def follow(self, route: ModelRoute) -> None:
         self.route = route
         self.name = route.model
         self.has_prefix_affinity = route.policy.prefix_affinity
+
+    def set_endpoints(self, endpoints: list[Endpoint]) -> None:
+        self.endpoints = endpoints
+        self._is_weighted = len({endpoint.weight for endpoint in endpoints}) > 1
+        self._pick_two = pick_two_weighted if self._is_weighted else pick_two
+        self.is_partial = any(endpoint.attached is not None and endpoint.attached.is_partial for endpoint in endpoints)
+        """Whether an endpoint has only some of the paths that replicas have."""
 
     def pick(
         self, failed: Collection[Endpoint], hint: bytes, rule: str, now_s: float, draw: Callable[[], float]
@@ -128,7 +189,7 @@ class ServedModel:
             return None
         if not hint:
             # The usual case needs no list: of two at random, the less busy one has capacity.
-            chosen, other = pick_two(endpoints, draw)
+            chosen, other = self._pick_two(endpoints, draw)
             if chosen.outstanding < chosen.limit and chosen.avoid_until_s <= now_s and chosen not in failed:
                 return chosen, chosen.outstanding, other, other.outstanding, LESS_BUSY_OF_TWO, endpoints
         free = [endpoint for endpoint in endpoints if endpoint.outstanding < endpoint.limit and endpoint not in failed]
@@ -136,10 +197,10 @@ class ServedModel:
         candidates = steady or free
         if not candidates:
             return None
-        hinted = pick_by_hint(candidates, hint, self.route.policy) if hint else None
+        hinted = pick_by_hint(candidates, hint, self.route.policy, is_weighted=self._is_weighted) if hint else None
         if hinted is not None:
             return hinted, hinted.outstanding, hinted, hinted.outstanding, rule, candidates
-        chosen, other = pick_two(candidates, draw)
+        chosen, other = self._pick_two(candidates, draw)
         return chosen, chosen.outstanding, other, other.outstanding, LESS_BUSY_OF_TWO, candidates
 
     def have_all_failed(self, failed: Collection[Endpoint]) -> bool:

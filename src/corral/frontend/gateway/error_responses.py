@@ -1,15 +1,21 @@
 """Answers that the gateway gives itself because no replica answers the request."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from corral.core import errors
 from corral.core.replicas.load_jobs import loading_object
 from corral.frontend.gateway.limits import GatewayLimits
-from corral.frontend.gateway.loads import ModelLoading
+from corral.frontend.gateway.loads import CannotLoad, ModelLoading
 from corral.frontend.http.errors import status_of
 
 RETRY_AFTER_S = 2
+STOPPING = "stopping"
+BUSY = frozenset({"queue_full", "queue_wait_exceeded", "replica_unreachable"})
+"""Codes of errors after which a model's configuration may say when to retry."""
+_DO_NOT_RETRY = b"x-should-retry: false\r\n"
+"""The clients of OpenAI and Anthropic would otherwise repeat any request with status 503."""
 
 
 class ErrorResponse(Exception):
@@ -26,8 +32,10 @@ class ErrorResponse(Exception):
         retry_after_s: float | None = None,
         more: Mapping[str, Any] | None = None,
         allow: str = "",
+        lines: bytes = b"",
     ) -> None:
-        """`kind`: the error type, where it does not follow from the status. `more`: further fields of the body."""
+        """`kind`: the error type, where it does not follow from the status. `more`: further fields of the body.
+        `lines`: further lines of the head."""
         super().__init__(message)
         self.status = status
         self.code = code
@@ -36,6 +44,7 @@ class ErrorResponse(Exception):
         self.retry_after_s = retry_after_s
         self.more = more or {}
         self.allow = allow
+        self.lines = lines
 
     def headers(self) -> Iterable[bytes]:
         yield b"content-type: application/json\r\n"
@@ -44,7 +53,9 @@ class ErrorResponse(Exception):
         if self.allow:
             yield f"allow: {self.allow}\r\n".encode()
         if self.retry_after_s is not None:
-            yield b"retry-after: %d\r\n" % max(1, round(self.retry_after_s))
+            yield b"retry-after: %d\r\n" % max(1, math.ceil(self.retry_after_s))
+        if self.lines:
+            yield self.lines
 
 
 def error_response_of(error: errors.CorralError) -> ErrorResponse:
@@ -57,6 +68,8 @@ def error_response_of(error: errors.CorralError) -> ErrorResponse:
             retry_after_s=error.retry_after_s,
             more={"loading": loading_object(error.loading)},
         )
+    if isinstance(error, CannotLoad):
+        return ErrorResponse(503, str(error), code=error.code, lines=_DO_NOT_RETRY)
     if isinstance(error, errors.RateLimited):
         return ErrorResponse(429, str(error), code=error.code, retry_after_s=error.retry_after_s)
     status = status_of(error)
@@ -68,7 +81,7 @@ def internal_error() -> ErrorResponse:
 
 
 def stopping() -> ErrorResponse:
-    return ErrorResponse(503, "this frontend is stopping; send the request again", code="stopping")
+    return ErrorResponse(503, "this frontend is stopping; send the request again", code=STOPPING, retry_after_s=1)
 
 
 def queue_full(why: str, waiting: int, limits: GatewayLimits) -> ErrorResponse:
@@ -94,8 +107,18 @@ def replica_unreachable(failure: str, model: str) -> ErrorResponse:
     return ErrorResponse(503, message, code="replica_unreachable", retry_after_s=5)
 
 
-def incomplete(failure: str) -> ErrorResponse:
-    return ErrorResponse(502, f"{failure}. The answer is incomplete.", code="replica_failed")
+def looped(model: str) -> ErrorResponse:
+    message = (
+        f"this request for {model!r} came back to the attached endpoint that led here: the endpoint's URL is an address"
+        " of the cluster that sends to it"
+    )
+    return ErrorResponse(508, message, code="endpoint_loop", lines=_DO_NOT_RETRY)
+
+
+def incomplete(failure: str, why: str = "") -> ErrorResponse:
+    """`why`: it was not continued at another replica, as a clause."""
+    reason = f", and was not continued at another replica: {why}" if why else ""
+    return ErrorResponse(502, f"{failure}. The answer is incomplete{reason}.", code="replica_failed")
 
 
 def replica_silent(limits: GatewayLimits) -> ErrorResponse:

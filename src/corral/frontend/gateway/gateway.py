@@ -10,23 +10,29 @@ from typing import Any, Self
 import structlog
 
 from corral.bus.request_trace import TracedRequest
+from corral.core.errors import CorralError
+from corral.core.replicas.attached import FRONTEND_HEADER, frontend_mark
 from corral.core.replicas.routing import RouteReplica
 from corral.frontend.gateway.accounting import RequestAccounting
-from corral.frontend.gateway.connection import GatewayConnection, is_for_gateway
+from corral.frontend.gateway.connection import GatewayConnection
+from corral.frontend.gateway.cors import cors_lines
 from corral.frontend.gateway.drivers import Driver
 from corral.frontend.gateway.endpoints import Endpoint, ServedModel, needs_driver
 from corral.frontend.gateway.error_responses import stopping
 from corral.frontend.gateway.in_flight import InFlight
+from corral.frontend.gateway.key_meters import KeyMeters
 from corral.frontend.gateway.keys import KeyLookup
 from corral.frontend.gateway.limits import GatewayLimits
 from corral.frontend.gateway.liveness import Liveness
 from corral.frontend.gateway.loads import Loads
 from corral.frontend.gateway.metrics import GatewayMetrics
+from corral.frontend.gateway.protocols.dispatch import is_for_gateway
 from corral.frontend.gateway.queueing import dispatch, expire
 from corral.frontend.gateway.request_trace import RequestRecord, TraceBuffer
 from corral.frontend.gateway.route_table import RouteSource, RouteTable
 from corral.frontend.gateway.upstream.calls import Upstream
 from corral.frontend.gateway.usage_writer import UsageCounter
+from corral.frontend.gateway.version_counter import VersionCounter
 from corral.frontend.http.proxies import TrustedProxies
 from corral.system import Clock
 from corral.system.http_server import AsgiServer
@@ -34,6 +40,9 @@ from corral.system.http_server import AsgiServer
 log = structlog.get_logger()
 
 TICK_EVERY_S = 0.5
+DRAIN_POLL_S = 0.05
+LOAD_AGAIN_S = 15.0
+"""While fallbacks answer for a model that is not loaded, a load of it is requested this often."""
 
 
 class Gateway:
@@ -53,6 +62,8 @@ class Gateway:
         draw: Callable[[], float],
         limits: GatewayLimits,
         usage: UsageCounter | None = None,
+        versions: VersionCounter | None = None,
+        meters: KeyMeters | None = None,
         proxies: TrustedProxies | None = None,
     ) -> None:
         self.keys = keys
@@ -65,10 +76,14 @@ class Gateway:
         self.draw = draw
         self.limits = limits
         self.traces = TraceBuffer(inflight.run[:8], clock)
-        self.accounting = RequestAccounting(self.traces, usage)
+        self.accounting = RequestAccounting(self.traces, usage, versions)
         self.next_number = count(1).__next__
-        self._id_line = f"x-request-id: {self.traces.prefix}"
+        self.cors_lines = cors_lines(limits.cors_origin)
+        self._id_line = f"{self.cors_lines.decode()}x-request-id: {self.traces.prefix}"
         self.inflight = inflight
+        self.frontend_line = f"{FRONTEND_HEADER}: {frontend_mark(inflight.frontend)}\r\n".encode()
+        """For whoever attaches this server, so that a cluster does not attach itself."""
+        self.meters = meters or KeyMeters(frontend="", run=inflight.run, now_s=self.now_s)
         self.table = RouteTable(routes, make_endpoint=self._make_endpoint)
         self.connections: set[GatewayConnection] = set()
         self.buffered_bytes = 0
@@ -78,7 +93,8 @@ class Gateway:
         self._tasks = asyncio.TaskGroup()
         self._ticking: asyncio.Task[None] | None = None
         self._spawned: set[asyncio.Task[None]] = set()
-        self._stopping = False
+        self.is_stopping = False
+        """New requests are refused."""
         self.table.on_change = self._on_routes
         inflight.on_capacity = self._dispatch
         inflight.endpoints = self.table.endpoints
@@ -119,12 +135,27 @@ class Gateway:
         task.add_done_callback(self._spawned.discard)
         return task
 
+    def load_in_background(self, served: ServedModel) -> None:
+        """Requests a load that no request waits for, because a fallback answers meanwhile. Not again for a while."""
+        now_s = self.now_s()
+        if now_s >= served.load_again_s:
+            served.load_again_s = now_s + LOAD_AGAIN_S
+            self.spawn(self._request_load(served.name))
+
+    async def _request_load(self, model: str) -> None:
+        try:
+            await self.loads.ensure(model, within_s=0.0)
+        except CorralError as error:
+            log.debug("route.load_requested", model=model, outcome=str(error))
+
     def _make_endpoint(self, served: ServedModel, replica: RouteReplica) -> Endpoint:
+        attached = replica.attached
+        trust = attached.trust if attached is not None and attached.url.is_tls else None
         node_head = f"x-corral-node: {replica.node_name}\r\nx-localai-node: {replica.node_id}\r\n"
         return Endpoint(
             replica,
             default_limit=self.limits.per_replica,
-            link=self._upstream.open(replica.address),
+            link=self._upstream.open(replica.address, trust=trust),
             driven=needs_driver(replica),
             metrics=self.metrics.of(served.name, replica.node_name),
             node_head=node_head.encode("ascii", "replace"),
@@ -153,6 +184,7 @@ class Gateway:
         """Checks the queues' deadlines, twice a second. The server checks the connections' deadlines as often."""
         now_s = self.now_s()
         self.accounting.fold()
+        self.meters.fold(now_s)
         date = formatdate(self.clock.now_ms() / 1000, usegmt=True)
         self.last_lines = f"date: {date}\r\n{self._id_line}".encode()
         for served in self.table.models():
@@ -174,9 +206,23 @@ class Gateway:
 
     def stop(self) -> None:
         """Accepts no further request. Open requests may still be answered."""
-        self._stopping = True
+        self.is_stopping = True
         for connection in list(self.connections):
             connection.shutdown()
+
+    async def drain(self) -> None:
+        """Lets open requests end, for a limited time, and refuses new ones meanwhile."""
+        self.is_stopping = True
+        until_s = self.now_s() + self.limits.stop_wait_s
+        if open_requests := self._count_open():
+            log.info("gateway.draining", requests=open_requests, within_s=self.limits.stop_wait_s)
+        while self._count_open() and self.now_s() < until_s:  # noqa: ASYNC110  requests announce no end to the gateway
+            await asyncio.sleep(DRAIN_POLL_S)
+        if left := self._count_open():
+            log.warning("gateway.drain_timed_out", requests=left, after_s=self.limits.stop_wait_s)
+
+    def _count_open(self) -> int:
+        return sum(connection.has_request for connection in self.connections)
 
     def end(self) -> None:
         for connection in list(self.connections):

@@ -33,7 +33,7 @@ class _Published:
 
 class InFlight:
     def __init__(self, frontend: str, *, run: str) -> None:
-        self._frontend = frontend
+        self.frontend = frontend
         self.run = run
         self._sequence = 0
         self._open: set[Endpoint] = set()
@@ -111,7 +111,7 @@ class InFlight:
         return sum(published.message.replicas.get(replica, 0) for published in self._others.values())
 
     def receive(self, message: OpenRequests) -> None:
-        if message.frontend == self._frontend:
+        if message.frontend == self.frontend:
             return
         known = self._others.get(message.frontend)
         if known is not None and known.message.run == message.run and known.message.sequence >= message.sequence:
@@ -138,7 +138,7 @@ class InFlight:
         now_s = self._loop.time()
         self._last_used_s = {replica: at_s for replica, at_s in self._last_used_s.items() if now_s - at_s < 24 * 3600}
         return OpenRequests(
-            frontend=self._frontend,
+            frontend=self.frontend,
             run=self.run,
             sequence=self._sequence,
             replicas={str(replica): count for replica, count in self._local().items()},

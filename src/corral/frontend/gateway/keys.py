@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from corral.bus.messages import KeysInForce
+from corral.core.access.key_limits import LimitsInForce, Priority
 from corral.core.errors import CorralError, Forbidden, Unavailable
 from corral.frontend.auth.rules import CLIENT_HEADER, Authorizer
 from corral.store.access.api_keys import ApiKey, Scope
@@ -34,6 +35,9 @@ class ClientKey:
     models: frozenset[str] | None = None
     """The models that the key may use; None means all."""
     admin: bool = False
+    limits: LimitsInForce | None = None
+    """None: it has no limits."""
+    priority: Priority = Priority.NORMAL
 
     def may_use(self, model: str) -> bool:
         return self.models is None or model in self.models
@@ -97,7 +101,14 @@ class NoOtherFrontends:
 
 def client_key(key: ApiKey) -> ClientKey:
     models = None if key.models is None else frozenset(key.models)
-    return ClientKey(key.id, key.name, models, admin=key.scope is Scope.ADMIN)
+    return ClientKey(
+        key.id,
+        key.name,
+        models,
+        admin=key.scope is Scope.ADMIN,
+        limits=key.in_force if key.in_force.has_any else None,
+        priority=key.in_force.priority,
+    )
 
 
 class StoredKeys:
@@ -185,6 +196,9 @@ class StoredKeys:
             self._read_s = now_s
         if self._read_s is not None:
             self._fresh_until_s = min(now_s + UNCONFIRMED_S, self._read_s + GRACE_S)
+
+    def has_budgets(self) -> bool:
+        return any(key.limits is not None and key.limits.has_budget for key in self._by_id.values())
 
     def notify(self) -> None:
         """A key changed, on this frontend or another."""

@@ -14,6 +14,10 @@ class GatewayLimits:
     """Requests that may wait for one model."""
     queue_wait_s: float = 60.0
     load_wait_s: float = 60.0
+    load_notice_s: float | None = None
+    """How often streaming clients get a comment while they wait for a load; None for never."""
+    stop_wait_s: float = 30.0
+    """How long open requests may go on after the frontend was told to stop."""
     silence_s: float = 600.0
     """How long a replica may send nothing before the request fails."""
     probe_after_s: float = 10.0
@@ -24,5 +28,7 @@ class GatewayLimits:
     unresponsive_s: float = 60.0
     """How long a replica may fail its probes before answers that it has begun are broken off. It may just be busy."""
     body_within_s: float = 120.0
+    cors_origin: str = ""
+    """The origin of web pages that may call the client APIs; `*` for all of them, empty for none."""
     show_node: bool = False
     """Whether every client gets the node headers. Corral's own clients always do."""

@@ -66,6 +66,4 @@ class Liveness:
             self._watched.discard(endpoint)
 
     async def _probe(self, endpoint: Endpoint) -> bool:
-        """For a gRPC backend the probe only opens its port: while it works, such a backend may answer nothing else."""
-        request = b"" if endpoint.driven else b"GET /health HTTP/1.1\r\n%bConnection: close\r\n\r\n" % endpoint.head
-        return await endpoint.link.probe(request, within_s=self._limits.probe_within_s)
+        return await endpoint.link.probe(endpoint.health_probe, within_s=self._limits.probe_within_s)

@@ -23,12 +23,23 @@ class LoadFailed(Unavailable):
     code = "model_load_failed"
 
 
+class CannotLoad(LoadFailed):
+    """No load can succeed until the fleet or the model changes, so waiting or repeating the request does not help."""
+
+    code = "model_cannot_load"
+    retryable = False
+
+
 class Loads(Protocol):
     async def ensure(self, model: str, *, within_s: float) -> None:
         """Returns when at least one replica of `model` can be routed to.
 
-        Raises ModelLoading when that takes longer than `within_s`, and LoadFailed with the cause. Cancelling the call
-        does not stop the load: others may wait for it."""
+        Raises ModelLoading when that takes longer than `within_s`, LoadFailed with the cause, and at once CannotLoad
+        where no wait helps. Cancelling the call does not stop the load: others may wait for it."""
+        ...
+
+    def describe(self, model: str) -> str:
+        """The progress of the load that requests wait for, as a clause; empty if it is not known."""
         ...
 
 
@@ -36,6 +47,11 @@ class LoadResult(Protocol):
     @property
     def cause(self) -> str | None:
         """Why the load failed; None when there is a replica to send requests to."""
+        ...
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether another request would fail for the same cause."""
         ...
 
     @property
@@ -48,6 +64,10 @@ class LoadService(Protocol):
     """The cluster's loads. The gateway does not import the controller that runs them."""
 
     async def load(self, model: str, *, within_s: float) -> LoadResult: ...
+
+    def progress(self, model: str) -> LoadProgress | None:
+        """Of the load that requests wait for here, without a look into the store."""
+        ...
 
 
 class OnDemandLoads:
@@ -65,7 +85,13 @@ class OnDemandLoads:
                 retry_after_s=retry_after_s(result.progress, waited_s=within_s),
             )
         if result.cause is not None:
+            if result.is_lasting:
+                raise CannotLoad(f"{model} cannot be loaded: {result.cause}")
             raise LoadFailed(f"{model} could not be loaded: {result.cause}")
+
+    def describe(self, model: str) -> str:
+        progress = self._service.progress(model)
+        return describe(progress) if progress is not None else ""
 
 
 def describe(progress: LoadProgress) -> str:

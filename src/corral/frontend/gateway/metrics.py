@@ -7,7 +7,8 @@ class EndpointMetrics:
     """The metrics of one model on one node, looked up once."""
 
     __slots__ = (
-        "_metrics", "_statuses", "broken", "failures", "first_byte", "labels", "latency", "tokens_in", "tokens_out",
+        "_metrics", "_statuses", "broken", "continued", "failures", "first_byte", "labels", "latency", "tokens_in",
+        "tokens_out",
     )  # fmt: skip
 
     def __init__(self, metrics: "GatewayMetrics", model: str, node: str) -> None:
@@ -20,6 +21,7 @@ class EndpointMetrics:
         self.tokens_out: Counter = metrics.tokens.child(model, node, "out")
         self.failures: Counter = metrics.failures.child(model, node)
         self.broken: Counter = metrics.broken.child(model, node)
+        self.continued: Counter = metrics.continued.child(model, node)
 
     def count_status(self, status: int, requests: int) -> None:
         counter = self._statuses.get(status)
@@ -37,6 +39,9 @@ class GatewayMetrics:
         )
         self.rejections = registry.counter(
             "corral_rejected_requests_total", "Requests that the gateway rejected itself.", "status", "reason"
+        )
+        self.limited = registry.counter(
+            "corral_limited_requests_total", "Requests that did not fit a limit of their key, by limit.", "limit"
         )
         self.latency = registry.histogram(
             "corral_request_seconds", "Time from the complete request to the end of its answer.", *place
@@ -58,8 +63,21 @@ class GatewayMetrics:
         self.broken = registry.counter(
             "corral_broken_answers_total", "Answers that began and were not completed.", *place
         )
+        self.continued = registry.counter(
+            "corral_continued_answers_total",
+            "Answers that a replica continued after another one had failed, by the node of the replica that continued.",
+            *place,
+        )
         self.disconnects = registry.counter(
             "corral_client_disconnects_total", "Requests whose client disconnected before the end.", "model"
+        )
+        self.routed = registry.counter(
+            "corral_route_requests_total",
+            "Answered requests for a route, by the model that got them. `fallback`: why the models that the route"
+            " prefers did not (busy, away, failed); empty where one of them did.",
+            "route",
+            "model",
+            "fallback",
         )
         self.queue_wait = registry.histogram(
             "corral_queue_wait_seconds", "Time that requests spent in the queue.", "model"

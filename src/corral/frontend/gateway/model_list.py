@@ -1,5 +1,6 @@
 """`/v1/models`: the models that a key may use, by name and by alias."""
 
+from operator import itemgetter
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -9,6 +10,7 @@ from corral.frontend.gateway.endpoints import ServedModel
 from corral.frontend.gateway.error_responses import ErrorResponse
 from corral.frontend.gateway.keys import ClientKey
 from corral.frontend.gateway.route_table import RouteTable
+from corral.frontend.http.client_paths import near_client_path
 
 MODELS = b"/v1/models"
 
@@ -18,13 +20,38 @@ def list_models(table: RouteTable, key: ClientKey, method: bytes, path: bytes) -
     if method not in (b"GET", b"HEAD"):
         raise wrong_method(method, right="GET")
     if path in (MODELS, MODELS + b"/"):
-        usable = sorted((name, served) for name, served in table.by_name.items() if key.may_use(served.name))
-        return msgspec.json.encode({"object": "list", "data": [_model(name, served) for name, served in usable]})
+        data = [_model(name, served) for name, served in usable_models(table, key)]
+        return msgspec.json.encode({"object": "list", "data": data})
+    return msgspec.json.encode(_model(*find_model(table, key, path)))
+
+
+def usable_models(table: RouteTable, key: ClientKey) -> list[tuple[str, ServedModel]]:
+    """By name, by alias and by route, in order. A route is described by the first of its models."""
+    usable = {name: served for name, served in table.by_name.items() if key.may_use(served.name)}
+    usable |= {name: one.targets[0] for name, one in table.public.items() if key.may_use(name) and one.targets}
+    return sorted(usable.items(), key=itemgetter(0))
+
+
+def reachable_models(table: RouteTable, key: ClientKey) -> list[ServedModel]:
+    """Those that the key may use by their own name, or by any route."""
+    routed = {served for name, one in table.public.items() if key.may_use(name) for served in one.targets}
+    return [served for served in table.models() if key.may_use(served.name) or served in routed]
+
+
+def find_model(table: RouteTable, key: ClientKey, path: bytes) -> tuple[str, ServedModel]:
+    """The model that `path` names. Raises ErrorResponse."""
     name = _unquote(path[len(MODELS) + 1 :])
-    found = table.find(name)
-    if found is None or not key.may_use(found.name):
+    found = dict(usable_models(table, key)).get(name)
+    if found is None:
         raise unknown_model(table, key, name)
-    return msgspec.json.encode(_model(name, found))
+    return name, found
+
+
+def unknown_path(path: bytes) -> ErrorResponse:
+    given = path.decode("latin-1")
+    near = near_client_path(given)
+    hint = f"; did you mean {near}?" if near else ""
+    return ErrorResponse(404, f"no such path: {given[:200]}{hint}", code="unknown_url")
 
 
 def unknown_model(table: RouteTable, key: ClientKey, name: str) -> ErrorResponse:

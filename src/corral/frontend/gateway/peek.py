@@ -1,6 +1,7 @@
 """Reads from a request body only what routing needs."""
 
 import re
+from typing import Any
 
 import msgspec
 
@@ -10,6 +11,18 @@ from corral.core.errors import InvalidInput
 class Peek(msgspec.Struct, gc=False):
     model: str = ""
     stream: bool | None = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    max_output_tokens: Any = None
+
+    @property
+    def stated_output(self) -> object:
+        """The longest answer that the client wants, in whatever form it sent it."""
+        return self.max_completion_tokens or self.max_tokens or self.max_output_tokens
+
+    def answer_locally(self, now_ms: int) -> bytes | None:
+        """The JSON answer to a call that needs no replica. None: it needs one."""
+        return None
 
 
 _decode = msgspec.json.Decoder(Peek).decode

@@ -76,7 +76,7 @@ class AtReplica:
 
 
 class Sent(AtReplica):
-    """Nothing has reached the client yet, so another replica can still take over. A reply is held.
+    """Nothing of this replica has reached the client yet, so another one can still take over. A reply is held.
 
     `ProxiedRequest` sets the fields: calling a method for it would cost more than all of them, for every request."""
 
@@ -84,7 +84,7 @@ class Sent(AtReplica):
 
 
 class Relaying(AtReplica):
-    """Part of the answer has reached the client. It can be completed or broken off, but not repeated."""
+    """Part of the answer has reached the client. It can be completed, continued by another replica, or broken off."""
 
     __slots__ = ()
 
@@ -112,6 +112,6 @@ TRANSITIONS: Mapping[type[Phase], frozenset[type[Phase]]] = {
     Routing: _WAITS | {Sent, Ended},
     **dict.fromkeys(_WAITS, frozenset[type[Phase]]({Routing, Ended})),
     Sent: frozenset({Relaying, Routing, Ended}),
-    Relaying: frozenset({Ended}),
+    Relaying: frozenset({Routing, Ended}),
     Ended: frozenset(),
 }

@@ -1,10 +1,14 @@
 """Requests that wait in a model's queue until one of its replicas has capacity.
 
-Each API key has its own line, and the lines take turns (`FairQueue`). A request that finds no capacity when its turn
-comes goes to the end of its line."""
+Each API key has its own line, and the lines share the replicas by tokens, in classes by priority (`FairQueue`). A
+request that finds no capacity when its turn comes goes to the end of its line. When the queue is full, the key with the
+longest line for its priority loses its newest request to a key that has fewer."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
+from corral.core.access.key_limits import Priority
+from corral.core.replicas.fair_queue import FairQueue
 from corral.frontend.gateway.error_responses import queue_full
 
 if TYPE_CHECKING:
@@ -14,24 +18,37 @@ if TYPE_CHECKING:
     from corral.frontend.gateway.request_trace import RequestTrace
 
 
+T = TypeVar("T")
+WEIGHTS = {Priority.HIGH: 16, Priority.NORMAL: 4, Priority.LOW: 1}
+"""The shares of the classes while all of them wait. The lowest still gets one token of 21."""
+
+
 class Waiter:
     """A place in the queue."""
 
-    __slots__ = ("_key_id", "_served", "deadline_s", "owner", "position", "since_s")
+    __slots__ = ("_served", "deadline_s", "key_id", "owner", "position", "since_s")
 
     def __init__(
-        self, served: "ServedModel", key_id: str, owner: "ProxiedRequest", *, now_s: float, deadline_s: float
+        self,
+        served: "ServedModel",
+        key_id: str,
+        owner: "ProxiedRequest",
+        *,
+        cost: int,
+        weight: int,
+        now_s: float,
+        deadline_s: float,
     ) -> None:
         self._served = served
-        self._key_id = key_id
+        self.key_id = key_id
         self.owner = owner
         self.since_s = now_s
         self.deadline_s = deadline_s
-        self.position = served.queue.put(key_id, self) + 1
+        self.position = served.queue.put(key_id, self, cost=cost, weight=weight) + 1
 
     def leave(self) -> bool:
         """False when the request was already taken from the queue."""
-        return self._served.queue.remove(self._key_id, self)
+        return self._served.queue.remove(self.key_id, self)
 
 
 def join_queue(
@@ -39,21 +56,47 @@ def join_queue(
     owner: "ProxiedRequest",
     *,
     key_id: str,
+    priority: Priority,
+    cost: int,
     trace: "RequestTrace",
     limits: "GatewayLimits",
     now_s: float,
 ) -> Waiter:
-    """Raises `queue_full`, except for requests that waited for a load: they were counted when that wait began.
+    """Raises `queue_full`, except for requests that waited for a load, which were counted when that wait began, and for
+    those whose answer has begun.
 
-    A request that joins again, after a replica failed it, keeps its deadline and its first position."""
-    waiting = len(served.queue)
-    if waiting >= limits.queue and trace.load_s is None:
-        raise queue_full(f"every replica of {served.name!r} is busy", waiting, limits)
-    trace.queued_since_s = trace.queued_since_s or now_s
-    deadline_s = trace.queued_since_s + limits.queue_wait_s
-    waiter = Waiter(served, key_id, owner, now_s=now_s, deadline_s=deadline_s)
+    A request that joins again, after a replica failed it, keeps its first position, and may wait for the rest of its
+    time; once its answer has begun, for as long as at first."""
+    weight = WEIGHTS[priority]
+    if len(served.queue) >= limits.queue and trace.load_s is None and not owner.has_begun:
+        why = f"every replica of {served.name!r} is busy"
+        make_place(served.queue, key_id, weight, owner_of=lambda one: one.owner, why=why, limits=limits)
+    deadline_s = now_s + limits.queue_wait_s - trace.waited_s
+    if trace.has_turn:
+        cost = 1
+    waiter = Waiter(served, key_id, owner, cost=cost, weight=weight, now_s=now_s, deadline_s=deadline_s)
     trace.position = trace.position or waiter.position
     return waiter
+
+
+def make_place(
+    queue: FairQueue[T],
+    key_id: str,
+    weight: int,
+    *,
+    owner_of: Callable[[T], "ProxiedRequest"],
+    why: str,
+    limits: "GatewayLimits",
+) -> None:
+    """In a full queue: rejects the newest request of the longest line for the sake of a key that has fewer. Raises
+    `queue_full` if no line is longer. `why`: requests wait, as a clause."""
+    waiting = len(queue)
+    found = queue.find_surplus(key_id, weight=weight, may_leave=lambda one: not owner_of(one).has_begun)
+    if found is None:
+        raise queue_full(why, waiting, limits)
+    other, item = found
+    queue.remove(other, item)
+    owner_of(item).on_surplus(queue_full(f"{why}, this key has the most requests in the queue", waiting, limits))
 
 
 def dispatch(served: "ServedModel", now_s: float) -> None:

@@ -4,14 +4,20 @@ Whole chunks of a stream bypass this module: `ChunkRelay` forwards them unchange
 
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from corral.frontend.gateway.error_responses import ErrorResponse
 from corral.frontend.gateway.token_usage import ReportedUsage, cut_usage, stream_usage
 from corral.frontend.gateway.upstream.calls import ChunkRelay, Headers
+
+if TYPE_CHECKING:
+    from corral.frontend.gateway.client_protocol import ClientProtocol
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 # JSON answers up to this size are held until they are complete, so that another replica can take over until then.
 HOLD_MAX_BYTES = 4 << 20
+# An event that is longer reaches the client in parts.
+EVENT_MAX_BYTES = 1 << 20
 _RELAYED = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after"})
 _END = b"0\r\n\r\n"
 
@@ -77,6 +83,10 @@ class Reply:
     opened = False
     """Whether bytes have reached the client. Then no other replica can take over."""
     is_chunked = False
+    is_continuable = True
+    """Whether the client has only whole events."""
+    _tail = b""
+    """The beginning of an event, which is held until it is complete."""
     _has_moved = False
 
     def __init__(
@@ -98,6 +108,21 @@ class Reply:
             self._hold(self._held, data, last=last)
             return
         self._has_moved = True
+        self._write_on(self._whole_events(data, last=last) if self.is_events else data, last=last)
+
+    def _whole_events(self, data: bytes, *, last: bool) -> bytes:
+        """Holds the beginning of an event until the rest comes: another replica could not complete it."""
+        data = self._tail + data
+        at = len(data) if last else end_of_events(data)
+        if not at and len(data) > EVENT_MAX_BYTES:
+            self.is_continuable = False
+            at = len(data)
+        self._tail = data[at:]
+        if self.relay is not None:
+            self.relay.tail = self._tail
+        return data[:at]
+
+    def _write_on(self, data: bytes, *, last: bool) -> None:
         if self.relay is not None:
             self.relay.flush()
         opening = b""
@@ -147,12 +172,40 @@ class Reply:
             framing = b""
         closing = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         if self.is_events:
-            self.relay = ChunkRelay(self._write)
+            self.relay = ChunkRelay(self._write, is_chunked=self.is_chunked)
+            self.relay.tail = self._tail
         return self._head + framing + closing
+
+    def adopt(self, earlier: "Reply") -> None:
+        """Goes on with an answer whose head the client already has from `earlier`."""
+        self._held = None
+        self.is_events = self.opened = True
+        self.is_chunked, self.keep_alive = earlier.is_chunked, earlier.keep_alive
+        if earlier.relay is not None:
+            earlier.relay.flush()
+            self.relay = ChunkRelay(self._write, is_chunked=self.is_chunked)
+
+    def add_comment(self, comment: bytes) -> None:
+        """Adds to a stream of events, between two of them or before the first, while no replica gives the rest."""
+        opening = b"" if self.opened else self._open()
+        if self.relay is not None:
+            self.relay.flush()
+        self._write(opening + (b"%x\r\n%b\r\n" % (len(comment), comment) if self.is_chunked else comment))
+
+    def can_go_on(self) -> bool:
+        """Whether the client would accept more from another replica."""
+        return self.is_continuable and self._may_add()
+
+    def _may_add(self) -> bool:
+        return self.is_events and (self.is_chunked or not self._http11)
+
+    def error_event(self, error: ErrorResponse, protocol: "ClientProtocol", path: bytes) -> bytes:
+        """`error` as the last event of this stream."""
+        return protocol.error_event(error, path=path, number=self.events)
 
     def break_off(self, event: bytes) -> bool:
         """Ends a stream of events with `event`. False: only closing the connection shows the failure."""
-        if not self.is_events or (self._http11 and not self.is_chunked):
+        if not self._may_add():
             return False
         if self.relay is not None:
             self.relay.flush()
@@ -164,10 +217,20 @@ class Reply:
         if self.relay is not None:
             self.relay.drop()
 
+    @property
+    def events(self) -> int:
+        """How many events of a stream the client was sent."""
+        return self.relay.events if self.relay is not None else 0
+
     def usage(self, *, complete: bool) -> ReportedUsage:
         if self.relay is None:
             return self._usage_text
         return stream_usage(self.relay, chunked=self.is_chunked, complete=complete)
+
+
+def end_of_events(data: bytes) -> int:
+    """Where the last complete event ends."""
+    return max(data.rfind(end) + len(end) if end in data else 0 for end in (b"\n\n", b"\r\n\r\n"))
 
 
 def encode_response(status: int, headers: Iterable[bytes], body: bytes, *, close: bool) -> bytes:

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from corral.bus.request_trace import TracedFailure, TracedReplica, TracedRequest
+from corral.bus.request_trace import TracedFailure, TracedReplica, TracedRequest, TracedSkip
+from corral.core.replicas.public_routes import TargetState
 from corral.frontend.gateway.endpoints import Endpoint, Pick, PickFields, ServedModel
 from corral.system import Clock
 
@@ -23,17 +24,31 @@ class FailedAttempt(NamedTuple):
 class RequestTrace:
     """What happened to a request that did not go straight to a replica and back."""
 
-    __slots__ = ("ending", "failures", "load_s", "position", "queued_s", "queued_since_s", "state")
+    __slots__ = (
+        "continuations", "ending", "failures", "has_turn", "load_s", "position", "queued_s", "route", "sent_s",
+        "skipped", "state", "waited_s",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.sent_s = 0.0
+        """When it was last sent to a replica. A request without a trace was sent when it began."""
         self.load_s: float | None = None
         """How long it waited for a load."""
-        self.queued_since_s = 0.0
-        """When it first joined the queue."""
         self.queued_s: float | None = None
+        """How long it waited in queues."""
+        self.waited_s = 0.0
+        """As `queued_s`, since its answer last began: what counts towards the longest wait."""
+        self.has_turn = False
+        """Whether it was taken from the queue and has not been sent since. Its line has paid for it."""
         self.position = 0
         """Its position when it first joined the queue."""
         self.failures: list[FailedAttempt] = []
+        self.continuations = 0
+        """How often another replica continued the answer."""
+        self.route = ""
+        """The public route that led to the model."""
+        self.skipped: list[tuple[ServedModel, TargetState]] = []
+        """The models that the route prefers, and why they did not get the request."""
         self.state = "answered"
         self.ending = ""
 
@@ -80,6 +95,7 @@ KEY_ID: Final = 6
 BEGAN_S: Final = 8
 FIRST_BYTE_S: Final = 9
 ENDED_S: Final = 10
+TRACE: Final = 11
 
 
 class TraceBuffer:
@@ -131,6 +147,9 @@ class TraceBuffer:
                 TracedFailure(failed.endpoint.replica.id, failed.endpoint.replica.node_name, failed.error)
                 for failed in trace.failures
             ),
+            continuations=trace.continuations,
+            route=trace.route,
+            skipped=tuple(TracedSkip(served.name, state.value) for served, state in trace.skipped),
             ending=trace.ending,
         )
         if record.endpoint is None:

@@ -11,6 +11,7 @@ from corral.core.errors import CorralError, Unavailable
 from corral.core.replicas.routing import RouteReplica, RouteSnapshot
 from corral.core.suggestions import near_names
 from corral.frontend.gateway.endpoints import Endpoint, ServedModel
+from corral.frontend.gateway.public_routes import RoutedName
 from corral.system.loops import wait_or_timeout
 
 log = structlog.get_logger()
@@ -34,6 +35,8 @@ class RouteTable:
         self._source = source
         self._make_endpoint = make_endpoint
         self.by_name: dict[str, ServedModel] = {}
+        self.public: dict[str, RoutedName] = {}
+        """Routes by their names. One may have the name of a model, and is then meant."""
         self._models: dict[str, ServedModel] = {}
         self._notified = asyncio.Event()
         self._changed = asyncio.Event()
@@ -55,6 +58,7 @@ class RouteTable:
 
     def near(self, name: str, *, allowed: frozenset[str] | None) -> list[str]:
         known = [name for name, served in self.by_name.items() if allowed is None or served.name in allowed]
+        known += [name for name in self.public if allowed is None or name in allowed]
         return near_names(name, known)
 
     def notify(self) -> None:
@@ -70,20 +74,22 @@ class RouteTable:
         for route in snapshot.routes:
             served = self._models.get(route.model) or ServedModel(route)
             served.follow(route)
-            served.endpoints = []
+            endpoints = []
             for replica in route.replicas:
                 endpoint = kept.pop(_identity(replica), None) or self._make_endpoint(served, replica)
                 endpoint.follow(replica)
-                served.endpoints.append(endpoint)
+                endpoints.append(endpoint)
+            served.set_endpoints(endpoints)
             models[route.model] = served
         for name, served in self._models.items():
             if name not in models:
-                served.endpoints = []
+                served.set_endpoints([])
         for endpoint in kept.values():
             endpoint.link.close()
         self._models = models
         aliases = {alias: served for served in models.values() for alias in served.route.aliases}
         self.by_name = {**aliases, **models}
+        self.public = {route.name: RoutedName(route, models) for route in snapshot.public}
         self.version = snapshot.version
         self._changed.set()
         self._changed = asyncio.Event()

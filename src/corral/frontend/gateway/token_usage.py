@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterable
 
+from corral.core.access.token_estimate import estimate_prompt
+from corral.formats.http_chunks import chunk_content
 from corral.frontend.gateway.upstream.calls import ChunkRelay
 
 # Each also matches the rest of its part, so that every part counts once. JSON has no zero bytes.
 _IN = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})[^\0]*')
 _OUT = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})[^\0]*')
 _MARK = b'_tokens"'
+_PROMPT_MARKS = (b'"prompt_tokens"', b'"input_tokens"')
 # llama.cpp sends these with its last event even if the client did not ask for usage. Prompt tokens that it had cached
 # (`cache_n`) are part of this request all the same.
 _TIMINGS = b'"timings"'
@@ -26,6 +29,16 @@ def cut_usage(body: bytes) -> bytes:
     return body[at : at + USAGE_BYTES] if at >= 0 else b""
 
 
+def with_prompt(reported: ReportedUsage, body: bytes, *, is_form: bool) -> ReportedUsage:
+    """`reported` with the tokens of the prompt, which are estimated if the answer does not tell them. `body`: of the
+    request."""
+    if isinstance(reported, tuple):
+        return reported if reported[0] else (estimate_prompt(body, is_form=is_form), reported[1])
+    if any(mark in reported for mark in _PROMPT_MARKS):
+        return reported
+    return estimate_prompt(body, is_form=is_form), read_usages((reported,))[1]
+
+
 def read_usages(parts: Iterable[bytes]) -> tuple[int, int]:
     """The sums of tokens in and out. Reading many parts at once costs little more than reading one."""
     joined = b"\0".join(parts)
@@ -36,8 +49,8 @@ def stream_usage(relay: ChunkRelay, *, chunked: bool, complete: bool) -> tuple[i
     """Tokens in and out of a stream. Usage comes with its last chunks, if the client asked for it; otherwise each event
     counts as a token.
 
-    `chunked`: pieces are in HTTP's chunked coding, one chunk each."""
-    kept = (_content(piece) for piece in relay.kept()) if chunked else relay.kept()
+    `chunked`: pieces are in HTTP's chunked coding."""
+    kept = map(chunk_content, relay.kept()) if chunked else relay.kept()
     last = b"".join(kept)
     found = cut_usage(last)
     if _MARK in found:
@@ -47,7 +60,3 @@ def stream_usage(relay: ChunkRelay, *, chunked: bool, complete: bool) -> tuple[i
         return sum(map(int, _TIMED_IN.findall(timed))), int(out[1])
     # The last event of a complete stream is `[DONE]`.
     return 0, max(0, relay.events - 1) if complete else relay.events
-
-
-def _content(chunk: bytes) -> bytes:
-    return chunk[chunk.find(b"\r\n") + 2 : -2]

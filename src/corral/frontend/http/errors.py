@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from corral.core import errors
 from corral.core.validation import describe_problem
+from corral.frontend.http.client_paths import is_ollamas
 
 log = structlog.get_logger()
 
@@ -32,18 +33,24 @@ def status_of(error: errors.CorralError) -> int:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
 
 
-def error_response(status: int, message: str, kind: str, *, retry_after_s: float = RETRY_AFTER_S) -> JSONResponse:
+def error_response(
+    status: int, message: str, kind: str, *, retry_after_s: float = RETRY_AFTER_S, path: str = ""
+) -> JSONResponse:
+    """`path`: that of the request. Ollama's clients read errors of its paths in another form."""
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if status in (429, 503):
         headers["Retry-After"] = str(math.ceil(retry_after_s))
-    body = {"error": {"code": status, "message": message, "type": kind}}
+    if is_ollamas(path):
+        body: dict[str, object] = {"error": message, "code": kind}
+    else:
+        body = {"error": {"code": status, "message": message, "type": kind}}
     return JSONResponse(body, status_code=status, headers=headers)
 
 
 def corral_error_response(path: str, error: errors.CorralError) -> JSONResponse:
     kind = "node_error" if path.startswith("/api/node/") else error.code
     retry_after_s = error.retry_after_s if isinstance(error, errors.RateLimited) else RETRY_AFTER_S
-    return error_response(status_of(error), str(error), kind, retry_after_s=retry_after_s)
+    return error_response(status_of(error), str(error), kind, retry_after_s=retry_after_s, path=path)
 
 
 async def _on_corral_error(request: Request, error: Exception) -> JSONResponse:
@@ -75,16 +82,19 @@ def _describe_not_json(request: Request) -> str:
 
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    path = request.url.path
     messages = {
-        404: f"the API has no path {request.url.path}",
-        405: f"{request.url.path} does not support {request.method}",
+        404: f"the API has no path {path}",
+        405: f"{path} does not support {request.method}",
     }
-    return error_response(error.status_code, messages.get(error.status_code, str(error.detail)), "http_error")
+    return error_response(
+        error.status_code, messages.get(error.status_code, str(error.detail)), "http_error", path=path
+    )
 
 
 async def _on_crash(request: Request, error: Exception) -> JSONResponse:
     # The server logs it with its traceback; the client gets no internals.
-    return error_response(500, "internal error; see the frontend's log for details", "internal")
+    return error_response(500, "internal error; see the frontend's log for details", "internal", path=request.url.path)
 
 
 def install_error_handlers(app: FastAPI) -> None:

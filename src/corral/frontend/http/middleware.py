@@ -13,7 +13,8 @@ from corral.core.errors import CorralError, Forbidden, InvalidInput, RateLimited
 from corral.core.sizes import format_bytes
 from corral.frontend.auth.denial_log import DenialLog
 from corral.frontend.auth.rules import Access, Authorizer, Principal, access_for
-from corral.frontend.http.errors import corral_error_response
+from corral.frontend.http.client_paths import absent_path, near_client_path
+from corral.frontend.http.errors import corral_error_response, error_response
 from corral.frontend.http.proxies import TrustedProxies
 from corral.system.http_clients import mark_authenticated
 
@@ -71,6 +72,11 @@ class AuthMiddleware:
                     mark_authenticated(scope)
             await send(message)
 
+        near, text = near_client_path(path), absent_path(path)
+        if near or text:  # before the key is checked: a user's key may not use these paths either way
+            text = text or f"the API has no path {path}; did you mean {near}?"
+            await error_response(404, text, "unknown_url", path=path)(scope, receive, send_safely)
+            return
         try:
             cookies = _read_cookies(headers.get("cookie", ""))
             principal = await self._authorizer.admit(method, path, headers, cookies, address)

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
+from corral.artifacts.content.manifest import Manifest
 from corral.artifacts.errors import NotInstalled
 from corral.core.errors import InvalidInput
-from corral.core.models.config import ModelConfig
+from corral.core.models.config import TEMPLATE_FIELDS, ModelConfig
 from corral.core.models.config_schema import refuse_unknown
 from corral.core.models.load_plan import backend_of, find_mistyped_options, plan_engine
 from corral.core.models.localai_options import StagedModel, model_options
 from corral.core.nodes.observed import ObservedBackend, find_backend
+from corral.core.replicas.routing import OPENAI
 from corral.core.suggestions import near_names
 from corral.frontend.galleries import Galleries
 from corral.frontend.models.downloads import Downloads
@@ -19,6 +21,39 @@ class ConfigChecks:
     def __init__(self, downloads: Downloads, observed: ObservedStore, galleries: Galleries) -> None:
         self.downloads, self._observed, self._galleries = downloads, observed, galleries
 
+    async def warn(self, config: ModelConfig) -> list[str]:
+        """What a stored configuration says in vain."""
+        found = self.downloads.warn(config)
+        fields = [field for field in TEMPLATE_FIELDS if getattr(config.template, field)]
+        if fields and not config.alias_of and not config.disabled:
+            why = await self._why_no_templates(config)
+            found += [f"{', '.join(f'template.{field}' for field in fields)} has no effect: {why}"] if why else []
+        return found
+
+    async def _why_no_templates(self, config: ModelConfig) -> str:
+        """LocalAI's models often have templates, which only backends of LocalAI's protocol need. So they are no
+        mistake. Empty if the templates have an effect, or if that is not known."""
+        if config.is_attached:
+            return "attached servers render prompts themselves"
+        manifests = await self._manifests(config.backend) if config.backend else []
+        if not any(manifest.protocol == OPENAI for manifest in manifests):
+            return ""
+        hint = " A Jinja template can be set with the option `chat_template`."
+        can_set = any("chat_template" in manifest.options for manifest in manifests)
+        return (
+            f"builds of {config.backend} with OpenAI's API render prompts themselves, with the template in the model's"
+            f" file; Go templates are for builds with LocalAI's protocol.{hint if can_set else ''}"
+        )
+
+    async def _manifests(self, backend: str) -> list[Manifest]:
+        catalogue = await self._galleries.backends()
+        try:
+            builds = catalogue.builds_of(catalogue.find(backend))
+        except NotInstalled:
+            return []
+        manifests = (build.corral.manifest for build in builds if build.corral is not None)
+        return [manifest for manifest in manifests if manifest is not None]
+
     async def check_new(self, config: ModelConfig, *, force: bool = False) -> None:
         """A backend that nobody knows may be installed or offered later, so only a mistyped one is rejected: a name
         that is close to a known one."""
@@ -27,7 +62,7 @@ class ConfigChecks:
             return
         refuse_unknown(config.document)
         reject_fixed_prompts(config)
-        if config.backend and not config.alias_of and not config.disabled:
+        if config.backend and not config.alias_of and not config.disabled and not config.is_attached:
             await self._check_backend(config.backend, only_mistyped=True)
 
     async def check_edit(self, config: ModelConfig, before: ModelConfig, *, force: bool = False) -> None:
@@ -37,7 +72,7 @@ class ConfigChecks:
             return
         refuse_unknown(config.document, known=before.document)
         reject_fixed_prompts(config, known=before)
-        if config.alias_of or config.disabled:
+        if config.alias_of or config.disabled or config.is_attached:
             return
         backend = backend_of(config)
         plan_engine(config, {})
@@ -75,14 +110,9 @@ class ConfigChecks:
 
     async def _check_options(self, config: ModelConfig, before: ModelConfig, backend: str) -> None:
         """Only for engines whose gallery entries list their options. A node may have any build of the family."""
-        catalogue = await self._galleries.backends()
-        try:
-            builds = catalogue.builds_of(catalogue.find(backend))
-        except NotInstalled:
-            return
-        manifests = [build.corral.manifest for build in builds if build.corral is not None]
-        known = {name for one in manifests if one is not None for name in one.options}
-        mistyped = find_mistyped_options(config, before, known) if any(manifests) else {}
+        manifests = await self._manifests(backend)
+        known = {name for manifest in manifests for name in manifest.options}
+        mistyped = find_mistyped_options(config, before, known) if manifests else {}
         if mistyped:
             listed = ", ".join(f"{name[:80]} (did you mean {near}?)" for name, near in mistyped.items())
             raise InvalidInput(

@@ -17,10 +17,12 @@ from corral.bus.node_api import (
     RegisterReply,
     RegisterReplyExtras,
     RegisterRequest,
+    decode_downloads,
     decode_heartbeat,
     decode_heartbeat_sender,
     decode_register,
 )
+from corral.controller.backends.peers import BlobPeers
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.core.errors import Conflict, Fenced, Forbidden, InvalidInput, NotFound, Unauthenticated
 from corral.core.nodes.addresses import check_address
@@ -39,6 +41,7 @@ from corral.frontend.http.json_response import MsgspecJson, SparseJson
 from corral.frontend.http.middleware import client_address
 from corral.frontend.nodes.heartbeats import HeartbeatBatcher
 from corral.frontend.nodes.process_leases import LeaseGrants
+from corral.frontend.nodes.site_downloads import SiteDownloadAnswers
 from corral.frontend.nodes.store_clock import StoreClock
 from corral.frontend.snapshots import Snapshot
 from corral.settings.roles import FrontendSettings
@@ -76,6 +79,7 @@ class NodeRoutes:
         ids: Ids,
         notify_nodes: Callable[[], Awaitable[None]],
         clock: Clock,
+        peers: BlobPeers,
     ) -> None:
         self._settings = settings
         self._stores = stores
@@ -89,11 +93,13 @@ class NodeRoutes:
         self._secrets = Snapshot(stores.nodes.read_key_hashes, clock=clock, every_s=READ_SECRETS_EVERY_S)
         self._store_clock = StoreClock(stores.nodes.now_ms, clock)
         self._ids = ids
+        self._downloads = SiteDownloadAnswers(stores, peers, clock)
         self._notify_nodes = notify_nodes
         self.router = APIRouter(prefix="/api/node", tags=["node"])
         add = self.router.add_api_route
         add("/register", self.register, methods=["POST"], status_code=201)
         add("/{node_id}/heartbeat", self.heartbeat, methods=["POST"])
+        add("/{node_id}/downloads", self.downloads, methods=["POST"])
         add("/{node_id}/drain", self.drain, methods=["POST"])
         add("/{node_id}/resume", self.resume, methods=["POST"])
         add("/{node_id}/deregister", self.deregister, methods=["POST"])
@@ -275,6 +281,13 @@ class NodeRoutes:
             skewed = judge_clock(reported.sent_at_ms, now_ms=await self._store_clock.now_ms())
             found += [skewed] if skewed is not None else []
         return tuple(found)
+
+    async def downloads(self, node_id: str, request: Request) -> Response:
+        """Answers a worker that needs blobs: which node of its site fetches each of them."""
+        node = await self._authorise(node_id, request)
+        if not node.approved or not node.speaks_corral:
+            raise Forbidden("downloads are shared among approved Corral workers only")
+        return MsgspecJson(await self._downloads.answer(node, decode_downloads(await request.body())))
 
     async def drain(self, node_id: str, request: Request) -> dict[str, str]:
         """Marks the node as draining because its worker stops."""

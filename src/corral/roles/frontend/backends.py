@@ -10,19 +10,24 @@ from corral.controller.backends.create_operation import Fleet
 from corral.controller.backends.fleet_builds import FleetBuilds
 from corral.controller.backends.intent_controller import IntentReconciler
 from corral.controller.backends.peers import BlobPeers
+from corral.controller.backends.plan_rollout import RolloutPlanner
 from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.progress import SAVE_EVERY_S, LiveProgress
 from corral.controller.backends.resolve import Resolver
+from corral.controller.backends.rollout_controller import GateJudge, RolloutReconciler
 from corral.controller.backends.upgrades import UpgradeCheck
 from corral.controller.loop import Reconciler, ReconcileRuntime
 from corral.controller.nodes.refused_messages import RefusedMessages
 from corral.controller.nodes.reports import Reports
 from corral.controller.replicas.smoke_test import VersionRollout
 from corral.core.backends.exhausted import exhausted_retry
+from corral.core.backends.gates import GateSettings
 from corral.core.backends.intents import RetryLimits
+from corral.core.backends.rollouts import RolloutOptions, Strategy
 from corral.frontend.api.status.routes import FrontendInfo
 from corral.frontend.galleries import Galleries
 from corral.settings.roles import FrontendSettings
+from corral.store.serving.replica_rows import InFlight
 from corral.store.stores import Stores
 from corral.system import Clock, Ids
 
@@ -42,6 +47,24 @@ def attempt_limits(settings: FrontendSettings) -> AttemptLimits:
     )
 
 
+def rollout_options(settings: FrontendSettings) -> RolloutOptions:
+    options = RolloutOptions(
+        strategy=Strategy(settings.rollout_strategy) if settings.rollout_strategy != "auto" else None,
+        soak_s=settings.rollout_soak_s,
+        wave_timeout_s=settings.rollout_wave_timeout_s,
+        gates=GateSettings(
+            max_error_increase=settings.rollout_max_error_increase,
+            max_first_token_ratio=settings.rollout_max_first_token_ratio,
+            min_throughput_ratio=settings.rollout_min_throughput_ratio,
+            max_memory_ratio=settings.rollout_max_memory_ratio,
+            min_requests=settings.rollout_min_requests,
+            unjudged_passes=settings.rollout_unjudged == "pass",
+        ),
+    )
+    options.check()
+    return options
+
+
 class BackendsWiring:
     def __init__(
         self,
@@ -54,15 +77,24 @@ class BackendsWiring:
         reports: Reports,
         replicas: VersionRollout,
         refused: RefusedMessages,
+        gates: GateJudge,
         *,
+        in_flight: InFlight,
         announce: Callable[[str], Awaitable[None]],
         clock: Clock,
         ids: Ids,
     ) -> None:
         changed = partial(announce, "operations")
         resolver = self.resolver = Resolver(galleries, artifacts, stores.resolved_builds)
-        self.builds = FleetBuilds(resolver, stores.version_pins, stores.intents)
-        self.fleet = Fleet(stores=stores, resolver=resolver, builds=self.builds, ids=ids, on_change=changed)
+        self.builds = FleetBuilds(resolver, stores.version_pins, stores.intents, stores.rollouts)
+        self.fleet = Fleet(
+            stores=stores,
+            resolver=resolver,
+            builds=self.builds,
+            rollouts=RolloutPlanner(stores, rollout_options(info.settings), in_flight),
+            ids=ids,
+            on_change=changed,
+        )
         self.peers = BlobPeers(
             nodes=stores.nodes, observed=stores.observed, request_report=reports.request_report, clock=clock, ids=ids
         )
@@ -93,11 +125,13 @@ class BackendsWiring:
             on_change=changed,
         )
 
+        self.rollouts = RolloutReconciler(runtime, stores=stores, gates=gates, on_change=changed)
         self.upgrades = UpgradeCheck(
             runtime,
             fleet=self.fleet,
             states=self.policies,
             galleries=galleries,
+            rollouts=stores.rollouts,
             every_s=info.settings.upgrade_check_interval_s,
             notify_all=partial(announce, UPGRADES),
         )
@@ -108,6 +142,7 @@ class BackendsWiring:
             "progress": saving.run,
             "intents": self.intents.run,
             "policies": self.policies.run,
+            "rollouts": self.rollouts.run,
             "upgrades": self.upgrades.loop.run,
         }
 
@@ -117,5 +152,7 @@ class BackendsWiring:
             self.upgrades.loop.notify()
             return
         self.intents.loop.notify()
+        if kind == "operations":
+            self.rollouts.loop.notify()
         if kind in ("nodes", "backends"):
             self.policies.loop.notify()

@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Self
 
 from corral.bus.client import Bus, BusMessage
-from corral.bus.messages import OpenRequests, TrafficReport, decode, encode
+from corral.bus.messages import KeyUse, OpenRequests, TrafficReport, decode, encode
 from corral.bus.request_trace import ExplainRequest, TracedRequest
-from corral.bus.subjects import EXPLAIN_REQUEST, INFLIGHT, ROUTES_CHANGED, TRAFFIC
+from corral.bus.subjects import EXPLAIN_REQUEST, INFLIGHT, KEY_USE, ROUTES_CHANGED, TRAFFIC
 from corral.core.errors import OutcomeUnknown, Unavailable
 from corral.core.nodes.history import memory_use
 from corral.frontend.api.status.routes import FrontendInfo
@@ -17,6 +17,7 @@ from corral.frontend.auth.rules import Authorizer
 from corral.frontend.gateway.drivers import Driver
 from corral.frontend.gateway.gateway import Gateway
 from corral.frontend.gateway.in_flight import InFlight
+from corral.frontend.gateway.key_meters import KeyMeters
 from corral.frontend.gateway.keys import StoredKeys
 from corral.frontend.gateway.limits import GatewayLimits
 from corral.frontend.gateway.loads import Loads
@@ -24,6 +25,7 @@ from corral.frontend.gateway.metrics import GatewayMetrics
 from corral.frontend.gateway.traffic import FleetTraffic
 from corral.frontend.gateway.upstream.upstream import HttpUpstream
 from corral.frontend.gateway.usage_writer import UsageCounter
+from corral.frontend.gateway.version_counter import VersionCounter
 from corral.frontend.http.proxies import TrustedProxies
 from corral.roles.frontend.key_peers import KeyPeers
 from corral.roles.frontend.multi_process import ProcessSlot
@@ -46,8 +48,11 @@ def _limits(settings: FrontendSettings) -> GatewayLimits:
         queue=settings.queue_limit,
         queue_wait_s=settings.queue_wait_s,
         load_wait_s=settings.model_load_wait_s,
+        load_notice_s=settings.load_notice_interval_s,
+        stop_wait_s=settings.stop_wait_s,
         silence_s=settings.response_timeout_s,
         probe_after_s=settings.probe_after_s,
+        cors_origin=settings.cors_origin,
         show_node=settings.expose_node_header,
     )
 
@@ -68,6 +73,7 @@ class GatewayWiring:
         loads: Loads,
         drivers: Mapping[str, Driver],
         usage: UsageCounter,
+        versions: VersionCounter,
         registry: MetricRegistry,
         clock: Clock,
         ids: Ids,
@@ -82,6 +88,7 @@ class GatewayWiring:
         self._key_peers = KeyPeers(bus, stores.frontends, info.id)
         self._keys = StoredKeys(stores.access, authorizer, auth=info.settings.auth, peers=self._key_peers)
         self._upstream = HttpUpstream()
+        self.meters = KeyMeters(frontend=info.id, run=inflight.run, now_s=clock.monotonic_s)
         self.registry = registry
         self.gateway = Gateway(
             keys=self._keys,
@@ -95,6 +102,8 @@ class GatewayWiring:
             draw=ids.draw,
             limits=_limits(info.settings),
             usage=usage,
+            versions=versions,
+            meters=self.meters,
             proxies=TrustedProxies(info.settings.trusted_proxies),
         )
         self.traffic = FleetTraffic(self.gateway.metrics, self.gateway.accounting.fold, frontend=info.id, clock=clock)
@@ -102,6 +111,8 @@ class GatewayWiring:
             "routes": self.gateway.table.follow,
             "keys": self._keys.follow,
             "in flight": self._publish_open_requests,
+            "key use": self._publish_key_use,
+            "budgets": self._read_budgets,
             "last used": self._write_last_used,
             "traffic": self._publish_traffic,
             "memory": self._read_memory,
@@ -123,10 +134,12 @@ class GatewayWiring:
     async def start(self) -> None:
         await self._bus.serve(ROUTES_CHANGED, self._on_routes, concurrency=8)
         await self._bus.serve(INFLIGHT, self._on_open_requests, concurrency=8)
+        await self._bus.serve(KEY_USE, self._on_key_use, concurrency=8)
         await self._bus.serve(TRAFFIC, self._on_traffic, concurrency=8)
         await self._bus.serve(EXPLAIN_REQUEST, self._on_why, concurrency=8)
         await self._key_peers.serve(self._keys.answer_peer, drop=self._keys.drop)
         await self.gateway.table.catch_up()
+        await self.meters.read_sums(self._stores.usage)
 
     def notify_keys(self) -> None:
         """An API key changed, here or on another frontend."""
@@ -157,6 +170,9 @@ class GatewayWiring:
 
     async def _on_open_requests(self, message: BusMessage) -> None:
         self._inflight.receive(decode(message.data, OpenRequests))
+
+    async def _on_key_use(self, message: BusMessage) -> None:
+        self.meters.receive(decode(message.data, KeyUse))
 
     async def _on_traffic(self, message: BusMessage) -> None:
         self.traffic.receive(decode(message.data, TrafficReport))
@@ -192,6 +208,15 @@ class GatewayWiring:
             await self._bus.publish(INFLIGHT, encode(message))
 
         await self._inflight.keep_publishing(publish)
+
+    async def _publish_key_use(self) -> None:
+        async def publish(message: KeyUse) -> None:
+            await self._bus.publish(KEY_USE, encode(message))
+
+        await self.meters.keep_publishing(publish)
+
+    async def _read_budgets(self) -> None:
+        await self.meters.keep_reading_sums(self._stores.usage, self._keys.has_budgets)
 
     async def _write_last_used(self) -> None:
         await self._inflight.keep_touching(self._stores.replicas)

@@ -23,6 +23,7 @@ log = structlog.get_logger()
 PROCESS = "_CORRAL_FRONTEND_PROCESS"
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 12.0
+"""After its open requests have ended."""
 STEADY_AFTER_S = 20.0
 
 
@@ -58,7 +59,11 @@ async def run_processes(settings: FrontendSettings, *, clock: Clock, ids: Ids, d
         host, port = split_host_port(settings.listen)
         bind_socket(host, port, setting="--listen").close()
         disk.remove(settings.data_dir / "run.json")
-        processes = [ProcessWatcher(index, clock=clock, ids=ids) for index in range(settings.processes)]
+        stop_within_s = settings.stop_wait_s + STOP_WITHIN_S
+        processes = [
+            ProcessWatcher(index, clock=clock, ids=ids, stop_within_s=stop_within_s)
+            for index in range(settings.processes)
+        ]
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(processes[0].run())
@@ -86,10 +91,19 @@ async def _wait_until_started(settings: FrontendSettings, disk: Disk, clock: Clo
 class ProcessWatcher:
     """Starts one process again and again."""
 
-    def __init__(self, index: int, *, clock: Clock, ids: Ids, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        index: int,
+        *,
+        clock: Clock,
+        ids: Ids,
+        stop_within_s: float = STOP_WITHIN_S,
+        command: Sequence[str] | None = None,
+    ) -> None:
         self._index = index
         self._clock = clock
         self._ids = ids
+        self._stop_within_s = stop_within_s
         self._command = command or python_command(*sys.argv[1:])
         self._child: Child | None = None
 
@@ -110,4 +124,4 @@ class ProcessWatcher:
 
     async def stop(self) -> None:
         if self._child is not None:
-            await self._child.stop(within_s=STOP_WITHIN_S)
+            await self._child.stop(within_s=self._stop_within_s)

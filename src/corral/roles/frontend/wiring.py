@@ -9,6 +9,7 @@ import structlog
 from corral import __version__
 from corral.artifacts import Artifacts
 from corral.bus.client import Bus
+from corral.controller.backends.gate_reader import GateReader
 from corral.controller.backends.progress import publish_progress
 from corral.controller.loop import ReconcileRuntime
 from corral.controller.nodes.refused_messages import RefusedMessages
@@ -16,7 +17,7 @@ from corral.controller.replicas.rollout import ReplicaRollout
 from corral.controller.replicas.smoke_test import SmokeTest
 from corral.controller.replicas.wiring import Replication
 from corral.core.errors import CorralError, Unavailable
-from corral.core.replicas.routing import LOCALAI_GRPC
+from corral.core.replicas.routing import LOCALAI_GRPC, ReplicaId
 from corral.core.replicas.scaling import ScalingPace
 from corral.frontend.api.access.routes import KEYS
 from corral.frontend.api.backends.listing import FleetListing
@@ -27,6 +28,7 @@ from corral.frontend.api.event_kinds import (
     node_kind,
     operation_kind,
     replica_kind,
+    rollout_kind,
 )
 from corral.frontend.api.operations.open_operations import OpenOperations
 from corral.frontend.api.status.routes import FrontendInfo
@@ -41,6 +43,7 @@ from corral.frontend.gateway.in_flight import InFlight
 from corral.frontend.gateway.loads import OnDemandLoads
 from corral.frontend.gateway.replica_proof import ReplicaProof
 from corral.frontend.gateway.usage_writer import UsageCounter
+from corral.frontend.gateway.version_counter import VersionCounter
 from corral.frontend.http.event_feed import LiveFeed
 from corral.frontend.http.proxies import TrustedProxies
 from corral.frontend.models.gallery import ModelGallery
@@ -71,6 +74,8 @@ from corral.telemetry.metrics import MetricRegistry
 log = structlog.get_logger()
 
 REPORT_EVERY_S = 5.0
+FED_BY = {"routes": ("models", "replicas"), "operations": ("operations", "rollouts")}
+"""By kind of changed rows: the kinds of events that they change."""
 
 
 def _pace(settings: FrontendSettings) -> ScalingPace:
@@ -127,7 +132,9 @@ class FrontendRole:
             clock=clock,
         )
         self._usage = UsageCounter(stores.usage, writer=ids.uuid())
+        self._versions = VersionCounter(stores.version_figures, writer=ids.uuid())
         self._inflight = InFlight(info.id, run=ids.uuid())
+        self._proof = ReplicaProof(http_call, shared_token=token, clock=clock, ids=ids)
         self._backends = self._wire_backends()
         self._open_operations = OpenOperations(stores.operations, self._backends.progress)
         self._listing = FleetListing(
@@ -156,7 +163,7 @@ class FrontendRole:
         self._gateway = GatewayWiring(
             info, place, stores, bus, authorizer, self._inflight, disk=disk,
             loads=OnDemandLoads(self._replication.coordinator), drivers={LOCALAI_GRPC: self._drivers.driver},
-            usage=self._usage, registry=registry, clock=clock, ids=ids,
+            usage=self._usage, versions=self._versions, registry=registry, clock=clock, ids=ids,
         )  # fmt: skip
         self._components = self._for_routes(
             authority, authorizer, brute_force, JoinTokens(stores.access, token, clock=clock)
@@ -181,6 +188,8 @@ class FrontendRole:
             self._nodes.reports,
             rollout,
             self._refused,
+            GateReader(self._stores, prompts=self._proof),
+            in_flight=lambda replica: self._inflight.total(ReplicaId(replica)),
             announce=self._changes.announce,
             clock=self._clock,
             ids=self._ids,
@@ -192,6 +201,7 @@ class FrontendRole:
             [
                 node_kind(stores.nodes, stores.replicas, self._inflight),
                 operation_kind(stores.operations, backends.progress),
+                rollout_kind(stores.rollouts, stores.nodes),
                 backend_kind(self._listing, stores.nodes.now_ms),
                 model_kind(stores.models, stores.nodes.now_ms),
                 replica_kind(stores.replicas, self._inflight, stores.nodes.now_ms),
@@ -223,7 +233,7 @@ class FrontendRole:
                 lambda node: self._drivers.find_server(node),
                 WeightsDownloads(self._artifacts, settings.data_dir / "downloads"),
             ),
-            proof=ReplicaProof(http_call, shared_token=token, clock=self._clock, ids=self._ids),
+            proof=self._proof,
             bucket=bucket,
             shared_models=settings.shared_models,
             request_report=self._nodes.reports.request_report,
@@ -251,6 +261,7 @@ class FrontendRole:
             refused_messages=self._refused,
             clock=self._clock,
             tokens=tokens,
+            peers=self._backends.peers,
             heartbeats=self._nodes.beats,
             process_leases=self._nodes.grants,
             feed=self._feed,
@@ -261,6 +272,7 @@ class FrontendRole:
             notify_routes=self._routes_changed,
             notify=self._changes.announce,
             fleet=self._backends.fleet,
+            resolver=self._backends.resolver,
             progress=self._backends.progress,
             listing=self._listing,
             open_operations=self._open_operations,
@@ -268,6 +280,7 @@ class FrontendRole:
             upgrades=self._backends.upgrades,
             loads=self._replication.coordinator,
             in_flight=self._inflight,
+            key_meters=self._gateway.meters,
             explain=self._gateway.explain,
             metrics=self._gateway.read_metrics,
             traffic=self._gateway.traffic,
@@ -277,7 +290,7 @@ class FrontendRole:
 
     def _rows_changed(self, kind: str) -> None:
         """Rows of this kind changed, here or on another frontend."""
-        self._feed.notify(*(("models", "replicas") if kind == "routes" else (kind,)))
+        self._feed.notify(*FED_BY.get(kind, (kind,)))
         if kind == KEYS:
             self._authorizer.forget()
             self._gateway.notify_keys()
@@ -313,6 +326,7 @@ class FrontendRole:
             "feed": self._feed.run,
             "report": self._report,
             "usage": self._usage.run,
+            "version figures": self._versions.run,
             "galleries": self._galleries.run,
             "open operations": self._open_operations.run,
             "garbage": collect_in_small_steps,
@@ -330,6 +344,7 @@ class FrontendRole:
                 await serve_http(
                     build_app(self._components),
                     listener,
+                    drain=self._drain,
                     on_stop=self._stop_answering,
                     websockets=True,
                     raw_handler=self._gateway.gateway,
@@ -352,6 +367,10 @@ class FrontendRole:
         await self._gateway.gateway.table.catch_up()
         await self._replication.changed()
 
+    async def _drain(self) -> None:
+        self._info.is_stopping = True
+        await self._gateway.gateway.drain()
+
     def _stop_answering(self) -> None:
         self._feed.close()
         self._gateway.gateway.stop()
@@ -366,6 +385,7 @@ class FrontendRole:
     async def _leave(self) -> None:
         await self._drivers.close()
         await self._usage.finish()
+        await self._versions.finish()
         try:
             await self._backends.intents.release()
             await self._stores.frontends.leave(self._info.id)

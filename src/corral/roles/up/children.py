@@ -79,6 +79,7 @@ class UpChildPlan:
             "suspect-after": settings.suspect_after_s,
             "offline-after": settings.offline_after_s,
             "health-interval": settings.health_interval_s,
+            "stop-wait": DRAIN_WITHIN_S,
             "log-level": settings.log_level,
             "log-format": settings.log_format,
             "bus-account-seed-file": bus.account_seed,

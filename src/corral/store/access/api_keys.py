@@ -2,13 +2,15 @@
 enough."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
-from corral.core.errors import Conflict, NotFound
+from corral.core.access.key_limits import NO_LIMITS, UNLIMITED, KeyLimits, LimitsInForce, limits_in_force
+from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.store.access.audit_events import append_event
 from corral.store.engine.database import Database, Row, Tx
 
@@ -30,16 +32,41 @@ class ApiKey:
     revoked_at: int | None
     models: tuple[str, ...] | None = None
     """Names of the models it may use, without aliases; None means all."""
+    limits: KeyLimits = NO_LIMITS
+    in_force: LimitsInForce = UNLIMITED
+    """With the defaults for what the key has no limit of its own for."""
+    expires_at: int | None = None
 
 
+class KeepValue(StrEnum):
+    KEEP = "keep"
+
+
+KEEP = KeepValue.KEEP
+"""In place of a new value: the present one stays."""
+# All that make a key valid; each query has it, so that no frontend accepts a key longer than another.
+_VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now_ms())"
+_DEFAULTS_ID = 1
+NOTHING: Mapping[str, Any] = {}
 _decode_models = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_limits = msgspec.json.Decoder(KeyLimits).decode
 
 
 def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _api_key(row: Row) -> ApiKey:
+def _encode_limits(limits: KeyLimits) -> str:
+    return msgspec.json.encode(_shown(limits)).decode()
+
+
+async def _read_defaults(tx: Tx) -> KeyLimits:
+    row = await tx.fetch_one("SELECT limits FROM key_defaults WHERE id = $1", _DEFAULTS_ID)
+    return NO_LIMITS if row is None else _decode_limits(row["limits"])
+
+
+def _api_key(row: Row, defaults: KeyLimits) -> ApiKey:
+    limits = _decode_limits(row["limits"])
     return ApiKey(
         id=row["id"],
         name=row["name"],
@@ -49,6 +76,9 @@ def _api_key(row: Row) -> ApiKey:
         created_by=row["created_by"],
         revoked_at=row["revoked_at"],
         models=None if row["models"] is None else _decode_models(row["models"]),
+        limits=limits,
+        in_force=limits_in_force(limits, defaults),
+        expires_at=row["expires_at"],
     )
 
 
@@ -60,17 +90,32 @@ async def _lock_key(tx: Tx, id_or_name: str) -> ApiKey:
         raise NotFound(f"there is no active key {id_or_name!r}; list the keys with `corral keys list`")
     if len(rows) > 1 and all(row["id"] != id_or_name for row in rows):
         raise NotFound(f"{len(rows)} keys are named {id_or_name!r}; use the id of the key instead")
-    return _api_key(next((row for row in rows if row["id"] == id_or_name), rows[0]))
+    row = next((row for row in rows if row["id"] == id_or_name), rows[0])
+    return _api_key(row, await _read_defaults(tx))
+
+
+def _shown(limits: KeyLimits) -> dict[str, object]:
+    """For the audit log."""
+    return {name: value for name, value in msgspec.to_builtins(limits).items() if value is not None}
+
+
+async def _check_expiry(tx: Tx, expires_at: int | None) -> None:
+    row = await tx.fetch_one("SELECT now_ms() AS now")
+    assert row is not None
+    if expires_at is not None and expires_at <= row["now"]:
+        raise InvalidInput("the expiry date of a key must be in the future; to end a key now, revoke it")
 
 
 async def _check_not_last_admin(tx: Tx, key: ApiKey) -> None:
-    """Locks all admin keys, so that two concurrent revocations cannot remove the last two."""
+    """Locks all admin keys, so that two concurrent revocations cannot remove the last two. Keys that expire do not
+    count: they will be gone."""
     rows = await tx.fetch(
-        "SELECT id FROM api_keys WHERE scope = $1 AND revoked_at IS NULL ORDER BY id FOR UPDATE", Scope.ADMIN.value
+        "SELECT id, expires_at FROM api_keys WHERE scope = $1 AND revoked_at IS NULL ORDER BY id FOR UPDATE",
+        Scope.ADMIN.value,
     )
-    if [row["id"] for row in rows] == [key.id]:
+    if [row["id"] for row in rows if row["expires_at"] is None] == [key.id]:
         raise Conflict(
-            f"{key.name!r} is the last admin key; the cluster cannot be administered without one."
+            f"{key.name!r} is the last admin key that does not expire; the cluster cannot be administered without one."
             " Create another one first: `corral keys create --name NAME --scope admin`"
         )
 
@@ -88,6 +133,8 @@ class AccessStore:
         key: str,
         actor: str,
         models: Sequence[str] | None = None,
+        limits: KeyLimits = NO_LIMITS,
+        expires_at: int | None = None,
         other_name: bool = False,
     ) -> ApiKey:
         """Adding the same secret again changes nothing, so that a frontend can add its configured key at every start.
@@ -99,9 +146,10 @@ class AccessStore:
                 "SELECT id FROM api_keys WHERE name = $1 AND revoked_at IS NULL", name
             ):
                 raise Conflict(f"an active key has the name {name!r}; choose another name, or revoke that key first")
+            await _check_expiry(tx, expires_at)
             added = await tx.execute(
-                "INSERT INTO api_keys (id, name, scope, key_hash, hint, created_at, created_by, models)"
-                " VALUES ($1, $2, $3, $4, $5, now_ms(), $6, $7) ON CONFLICT (key_hash) DO NOTHING",
+                "INSERT INTO api_keys (id, name, scope, key_hash, hint, created_at, created_by, models, limits,"
+                " expires_at) VALUES ($1, $2, $3, $4, $5, now_ms(), $6, $7, $8, $9) ON CONFLICT (key_hash) DO NOTHING",
                 id,
                 name,
                 scope.value,
@@ -109,26 +157,32 @@ class AccessStore:
                 key[:11],
                 actor,
                 None if allowed is None else msgspec.json.encode(allowed).decode(),
+                _encode_limits(limits),
+                expires_at,
             )
             if added:
-                detail = {"name": name, "scope": scope.value, **({} if allowed is None else {"models": allowed})}
+                detail: dict[str, object] = {"name": name, "scope": scope.value}
+                detail |= {} if allowed is None else {"models": allowed}
+                detail |= {"limits": _shown(limits)} if limits != NO_LIMITS else {}
+                detail |= {} if expires_at is None else {"expires_at": expires_at}
                 await append_event(tx, actor=actor, action="key.created", subject=id, detail=detail)
             row = await tx.fetch_one("SELECT * FROM api_keys WHERE key_hash = $1", hash_secret(key))
             assert row is not None
-            return _api_key(row)
+            return _api_key(row, await _read_defaults(tx))
 
         return await self._database.write(body)
 
     async def find_key(self, key_hash: str) -> ApiKey | None:
         async def body(tx: Tx) -> ApiKey | None:
-            row = await tx.fetch_one("SELECT * FROM api_keys WHERE key_hash = $1 AND revoked_at IS NULL", key_hash)
-            return _api_key(row) if row else None
+            row = await tx.fetch_one(f"SELECT * FROM api_keys WHERE key_hash = $1 AND {_VALID}", key_hash)  # noqa: S608
+            return _api_key(row, await _read_defaults(tx)) if row else None
 
         return await self._database.read(body)
 
     async def read_keys(self) -> list[ApiKey]:
         async def body(tx: Tx) -> list[ApiKey]:
-            return [_api_key(row) for row in await tx.fetch("SELECT * FROM api_keys ORDER BY created_at, id")]
+            defaults = await _read_defaults(tx)
+            return [_api_key(row, defaults) for row in await tx.fetch("SELECT * FROM api_keys ORDER BY created_at, id")]
 
         return await self._database.read(body)
 
@@ -136,8 +190,9 @@ class AccessStore:
         """Active keys, by the hash of their secret."""
 
         async def body(tx: Tx) -> dict[str, ApiKey]:
-            rows = await tx.fetch("SELECT * FROM api_keys WHERE revoked_at IS NULL")
-            return {row["key_hash"]: _api_key(row) for row in rows}
+            defaults = await _read_defaults(tx)
+            rows = await tx.fetch(f"SELECT * FROM api_keys WHERE {_VALID}")  # noqa: S608  a constant
+            return {row["key_hash"]: _api_key(row, defaults) for row in rows}
 
         return await self._database.read(body)
 
@@ -154,6 +209,66 @@ class AccessStore:
 
         return await self._database.write(body)
 
+    async def edit_key(
+        self,
+        id_or_name: str,
+        *,
+        limits: Mapping[str, Any] = NOTHING,
+        expires_at: int | KeepValue | None = KEEP,
+        models: Sequence[str] | KeepValue | None = KEEP,
+        actor: str,
+    ) -> ApiKey:
+        """Changes what is given, in one step. `limits`: those to change, by name."""
+
+        async def body(tx: Tx) -> ApiKey:
+            key = await _lock_key(tx, id_or_name)
+            changed: dict[str, object] = {}
+            if limits:
+                own = replace(key.limits, **limits)
+                changed["limits"] = dict(limits)
+                key = replace(key, limits=own, in_force=limits_in_force(own, await _read_defaults(tx)))
+            if not isinstance(expires_at, KeepValue):
+                await _check_expiry(tx, expires_at)
+                if expires_at is not None and key.scope is Scope.ADMIN:
+                    await _check_not_last_admin(tx, key)
+                changed["expires_at"] = expires_at
+                key = replace(key, expires_at=expires_at)
+            if not isinstance(models, KeepValue):
+                allowed = None if models is None else tuple(dict.fromkeys(models))
+                changed["models"] = allowed
+                key = replace(key, models=allowed)
+            await tx.execute(
+                "UPDATE api_keys SET models = $2, limits = $3, expires_at = $4 WHERE id = $1",
+                key.id,
+                None if key.models is None else msgspec.json.encode(key.models).decode(),
+                _encode_limits(key.limits),
+                key.expires_at,
+            )
+            detail = {"name": key.name, **changed}
+            await append_event(tx, actor=actor, action="key.edited", subject=key.id, detail=detail)
+            return key
+
+        return await self._database.write(body)
+
+    async def read_default_limits(self) -> KeyLimits:
+        return await self._database.read(_read_defaults)
+
+    async def edit_default_limits(self, limits: Mapping[str, Any], *, actor: str) -> KeyLimits:
+        """For all keys, as far as they have no limits of their own. `limits`: those to change, by name."""
+
+        async def body(tx: Tx) -> KeyLimits:
+            changed = replace(await _read_defaults(tx), **limits)
+            await tx.execute(
+                "INSERT INTO key_defaults (id, limits) VALUES ($1, $2)"
+                " ON CONFLICT (id) DO UPDATE SET limits = excluded.limits",
+                _DEFAULTS_ID,
+                _encode_limits(changed),
+            )
+            await append_event(tx, actor=actor, action="key.defaults", subject="keys", detail=dict(limits))
+            return changed
+
+        return await self._database.write(body)
+
     async def revoke_key(self, id_or_name: str, *, actor: str) -> ApiKey:
         async def body(tx: Tx) -> ApiKey:
             key = await _lock_key(tx, id_or_name)
@@ -162,7 +277,7 @@ class AccessStore:
             await append_event(tx, actor=actor, action="key.revoked", subject=key.id, detail={"name": key.name})
             row = await tx.fetch_one("SELECT * FROM api_keys WHERE id = $1", key.id)
             assert row is not None
-            return _api_key(row)
+            return _api_key(row, await _read_defaults(tx))
 
         return await self._database.write(body)
 
@@ -185,10 +300,11 @@ class AccessStore:
         async def body(tx: Tx) -> ApiKey | None:
             row = await tx.fetch_one(
                 "SELECT api_keys.* FROM sessions JOIN api_keys ON api_keys.id = sessions.key_id"
-                " WHERE sessions.token_hash = $1 AND sessions.expires_at > now_ms() AND api_keys.revoked_at IS NULL",
+                " WHERE sessions.token_hash = $1 AND sessions.expires_at > now_ms() AND api_keys.revoked_at IS NULL"
+                " AND (api_keys.expires_at IS NULL OR api_keys.expires_at > now_ms())",
                 token_hash,
             )
-            return _api_key(row) if row else None
+            return _api_key(row, await _read_defaults(tx)) if row else None
 
         return await self._database.read(body)
 
@@ -199,8 +315,10 @@ class AccessStore:
             rows = await tx.fetch(
                 "SELECT sessions.token_hash, api_keys.* FROM sessions JOIN api_keys ON api_keys.id = sessions.key_id"
                 " WHERE sessions.expires_at > now_ms() AND api_keys.revoked_at IS NULL"
+                " AND (api_keys.expires_at IS NULL OR api_keys.expires_at > now_ms())"
             )
-            return {row["token_hash"]: _api_key(row) for row in rows}
+            defaults = await _read_defaults(tx)
+            return {row["token_hash"]: _api_key(row, defaults) for row in rows}
 
         return await self._database.read(body)
 

@@ -1,7 +1,7 @@
 """Creates operations: the operation, its intents and its policy in one transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corral.core.backends.conflicts import exclude_each_other, names_in
 from corral.core.backends.intents import BackendSpec, Intent, Verb
@@ -21,7 +21,8 @@ from corral.store.backends.intent_rows import (
     touch_operations,
 )
 from corral.store.backends.operation_rows import encode_target
-from corral.store.backends.policies import encode_selector, replace_policies
+from corral.store.backends.policies import encode_request, encode_selector, replace_policies
+from corral.store.backends.rollouts import describe_held, held_nodes, insert_rollout, settle_overlap
 from corral.store.backends.version_pins import change_pins
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
@@ -127,14 +128,16 @@ class AdmissionStore:
     async def _admit(self, tx: Tx, admission: Admission) -> None:
         generation = await next_generation(tx)
         intents = await _valid_intents(tx, admission)
+        admission = replace(admission, rollout=await settle_overlap(tx, admission, intents))
         replaced_corrections = await _failed_corrections(tx, intents) if admission.cause != "request" else []
         replaced = await _supersede(tx, admission, intents)
         await _insert_operation(tx, admission, generation)
-        await _insert_nodes(tx, admission, intents)
+        held = held_nodes(admission.rollout)
+        await _insert_nodes(tx, admission, intents, held)
         await tx.execute_many(
-            "INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, spec, digest, state,"
+            "INSERT INTO intents (id, node_id, backend, verb, generation, operation_id, spec, digest, held, state,"
             " live, newest, attempts, due_at, last_error, cancel_requested, fence, lease_until, created_at, changed_at)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', true, true, 0, now_ms(), '', false, 0, 0,"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'pending', true, true, 0, now_ms(), '', false, 0, 0,"
             " now_ms(), now_ms())",
             [
                 (
@@ -146,10 +149,13 @@ class AdmissionStore:
                     admission.id,
                     encode_spec(intent.spec),
                     intent.spec.build.digest,
+                    intent.node_id in held,
                 )
                 for intent in intents
             ],
         )
+        if admission.rollout is not None:
+            await insert_rollout(tx, admission, admission.rollout)
         if admission.policy is not None:
             await self._change_policy(tx, admission, admission.policy, generation)
         if admission.cause == "request":
@@ -174,16 +180,20 @@ class AdmissionStore:
     async def _change_policy(self, tx: Tx, admission: Admission, change: PolicyChange, generation: int) -> None:
         selector = encode_selector(change.selector)
         before = await tx.fetch(
-            "SELECT selector, on_drift FROM backend_policies WHERE backend = $1 AND ended_at IS NULL FOR UPDATE",
+            "SELECT selector, on_drift, rollout FROM backend_policies"
+            " WHERE backend = $1 AND ended_at IS NULL FOR UPDATE",
             admission.backend,
         )
         kept = next((OnDrift(row["on_drift"]) for row in before if row["selector"] == selector), OnDrift.CORRECT)
+        rollout = next((row["rollout"] for row in before if row["selector"] == selector), "")
+        if change.rollout is not None:
+            rollout = encode_request(change.rollout)
         await replace_policies(tx, admission.backend, selector, operation_id=admission.id)
         on_drift = change.on_drift or (kept if change.ensure is Ensure.PRESENT else OnDrift.CORRECT)
         await tx.execute(
             "INSERT INTO backend_policies (id, backend, selector, ensure, spec, on_drift, generation, operation_id,"
-            " created_by, created_at, changed_at, ended_because)"
-            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now_ms(), now_ms(), '')",
+            " created_by, created_at, changed_at, ended_because, rollout)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, now_ms(), now_ms(), '', $10)",
             self._ids.uuid(),
             admission.backend,
             selector,
@@ -193,6 +203,7 @@ class AdmissionStore:
             generation,
             admission.id,
             admission.actor,
+            rollout,
         )
 
 
@@ -403,9 +414,17 @@ async def _insert_operation(tx: Tx, admission: Admission, generation: int) -> No
     )
 
 
-async def _insert_nodes(tx: Tx, admission: Admission, intents: Sequence[NewIntent]) -> None:
+async def _insert_nodes(tx: Tx, admission: Admission, intents: Sequence[NewIntent], held: Mapping[NodeId, int]) -> None:
+    waves = len(admission.rollout.waves) if admission.rollout is not None else 0
     queued = [
-        (intent.node_id, intent.node_name, "queued", intent.note, intent.spec.build.name, intent.spec.build.digest)
+        (
+            intent.node_id,
+            intent.node_name,
+            "queued",
+            describe_held(held[intent.node_id], waves) if intent.node_id in held else intent.note,
+            intent.spec.build.name,
+            intent.spec.build.digest,
+        )
         for intent in intents
     ]
     skipped = [(skip.node_id, skip.node_name, "not_applicable", skip.reason, "", "") for skip in admission.skipped]

@@ -1,12 +1,13 @@
 """Conversion between rows of `intents` and the value `Intent`; locks, and updates of the operations they belong to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
 
 from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
-from corral.core.backends.operations import NodeProgressStatus, conclude
+from corral.core.backends.operations import NodeProgressStatus, OperationState, conclude
+from corral.core.backends.starts import StartProof
 from corral.core.nodes.node import NodeId
 from corral.store.backends.operation_rows import read_progress_rows
 from corral.store.engine.database import Row, Tx
@@ -16,15 +17,33 @@ from corral.store.nodes.node_rows import decode_conditions
 COLUMNS = (
     "id", "node_id", "backend", "verb", "generation", "operation_id", "spec", "state", "newest", "attempts",
     "due_at", "last_error", "cancel_requested", "claim_token", "fence", "finished_at", "epoch_at_end",
-    "free_disk_at_end", "conditions_at_end", "final",
+    "free_disk_at_end", "conditions_at_end", "final", "held",
 )  # fmt: skip
 SELECT_INTENT = f"SELECT {', '.join(COLUMNS)} FROM intents"  # noqa: S608  column names are ours
 decode_spec = lru_cache(maxsize=4096)(msgspec.json.Decoder(BackendSpec).decode)  # one for all nodes of an operation
 
 
+NO_OPEN_ROLLOUT = (
+    "NOT EXISTS (SELECT 1 FROM rollouts WHERE rollouts.operation_id = operations.id AND rollouts.gated"
+    " AND rollouts.ended_at IS NULL)"
+)
+"""A rollout with gates may take back what is done: its operation ends with it."""
+
+
 @lru_cache(maxsize=256)
 def encode_spec(spec: BackendSpec) -> str:
     return msgspec.json.encode(spec).decode()
+
+
+_decode_proof = msgspec.json.Decoder(StartProof).decode
+
+
+def encode_proof(proof: StartProof | None) -> str:
+    return msgspec.json.encode(proof).decode() if proof is not None else ""
+
+
+def decode_proof(text: str | None) -> StartProof | None:
+    return _decode_proof(text) if text else None
 
 
 @lru_cache(maxsize=256)
@@ -54,6 +73,7 @@ def read_intent_row(row: Row) -> Intent:
         free_disk_at_end=row["free_disk_at_end"],
         conditions_at_end=_kinds_in(row["conditions_at_end"]),
         final=bool(row["final"]),
+        held=bool(row["held"]),
     )
 
 
@@ -99,7 +119,8 @@ async def finish_operations(tx: Tx, ids: Iterable[str]) -> list[str]:
     rows = await tx.fetch(
         "SELECT id, verb, cancel_requested FROM operations"  # noqa: S608
         f" WHERE id IN ({places(len(ordered))}) AND finished_at IS NULL"
-        " AND NOT EXISTS (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.live)",
+        " AND NOT EXISTS (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.live)"
+        f" AND {NO_OPEN_ROLLOUT}",
         *ordered,
     )
     if not rows:
@@ -126,7 +147,23 @@ async def finish_operations(tx: Tx, ids: Iterable[str]) -> list[str]:
             state.value,
             error,
         )
+        await tx.execute(
+            "UPDATE rollouts SET state = $2, reason = $3, ended_at = now_ms(), changed_at = now_ms()"
+            " WHERE operation_id = $1 AND ended_at IS NULL",
+            row["id"],
+            _ROLLOUT_END[state],
+            error,
+        )
     return ended
+
+
+_ROLLOUT_END: Mapping[OperationState, str] = {
+    OperationState.COMPLETED: "completed",
+    OperationState.FAILED: "failed",
+    OperationState.CANCELLED: "aborted",
+    OperationState.RUNNING: "running",
+}
+"""For rollouts without gates."""
 
 
 async def touch_operations(tx: Tx, ids: Iterable[str]) -> None:

@@ -16,8 +16,10 @@ from corral.core.nodes.presence import Presence
 from corral.store.backends.create_operation import next_generation
 from corral.store.backends.intent_rows import (
     COLUMNS,
+    NO_OPEN_ROLLOUT,
     SELECT_INTENT,
     decode_spec,
+    encode_proof,
     finish_operations,
     lock_intents,
     lock_operations,
@@ -72,7 +74,9 @@ class IntentStore:
     async def claim(self, token: str, *, lease_s: float, limit: int) -> list[IntentClaim]:
         """Claim due intents of healthy nodes, and intents to be cancelled on any node; oldest first."""
 
-        due = f"live AND due_at <= now_ms() AND lease_until <= now_ms() AND (cancel_requested OR {_HEALTHY})"
+        due = (
+            f"live AND NOT held AND due_at <= now_ms() AND lease_until <= now_ms() AND (cancel_requested OR {_HEALTHY})"
+        )
 
         async def body(tx: Tx) -> list[IntentClaim]:
             first = await tx.fetch(
@@ -327,8 +331,9 @@ class IntentStore:
 
         async def find(tx: Tx) -> tuple[bool, list[str]]:
             rows = await tx.fetch(
-                "SELECT id FROM operations WHERE finished_at IS NULL AND NOT EXISTS"
-                " (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.live) LIMIT 100"
+                "SELECT id FROM operations WHERE finished_at IS NULL AND NOT EXISTS"  # noqa: S608
+                " (SELECT 1 FROM intents WHERE intents.operation_id = operations.id AND intents.live)"
+                f" AND {NO_OPEN_ROLLOUT} LIMIT 100"
             )
             return await has_prunable(tx), [row["id"] for row in rows]
 
@@ -480,8 +485,9 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
         " THEN (SELECT available_disk FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
         " conditions_at_end = CASE WHEN $1 = 'dead_lettered'"
         " THEN (SELECT conditions FROM nodes WHERE nodes.id = intents.node_id) ELSE NULL END,"
-        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, stop_requested = $7, final = $8"
-        f" WHERE id IN ({places(len(ids), first=9)})",
+        " digest = CASE WHEN $6 = '' THEN digest ELSE $6 END, stop_requested = $7, final = $8,"
+        " version_failed = $9, proof = $10"
+        f" WHERE id IN ({places(len(ids), first=11)})",
         step.state.value,
         step.state.live,
         step.attempts,
@@ -490,6 +496,8 @@ async def _write_step(tx: Tx, step: NextStep, intents: Iterable[str]) -> None:
         step.digest,
         step.stop_requested,
         step.final,
+        step.version_failed,
+        encode_proof(step.proof),
         *ids,
     )
 

@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 
+from corral.core.backends.serving_figures import VersionKey
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess, ProcessStatus, ProcessTable
+from corral.core.nodes.process_exits import new_exits
+from corral.store.backends.version_exits import record_exits
 from corral.store.engine.counters import ROUTES, bump_counter
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
@@ -108,6 +111,7 @@ class ObservedStore:
                     seen_again.append(observation)
             await _touch(tx, seen_again)
             await _replace(tx, changed)
+            await record_exits(tx, _new_exits(stored, [observation for observation, _ in changed]))
             routes = any(_serving(new) != _served(stored.get(new.node_id)) for new, _ in changed)
             if routes:
                 await bump_counter(tx, ROUTES)
@@ -175,6 +179,16 @@ def _limit(process: ObservedProcess) -> int | None:
 
 def _served(row: Row | None) -> _Serving | None:
     return _serving(_table(row)) if row is not None else None
+
+
+def _new_exits(stored: Mapping[NodeId, Row], changed: Sequence[Observation]) -> dict[VersionKey, int]:
+    found = {}
+    for new in changed:
+        row = stored.get(new.node_id)
+        before = _table(row).processes if row is not None else ()
+        for (model, digest), exits in new_exits(before, new.processes).items():
+            found[VersionKey(model, new.node_id, digest)] = exits
+    return found
 
 
 async def _touch(tx: Tx, observations: Sequence[Observation]) -> None:

@@ -18,7 +18,7 @@ from corral.store.engine.sql import in_list, places
 PROGRESS_COLUMNS = tuple(field.name for field in fields(NodeProgress))
 _COLUMNS = tuple(field.name for field in fields(Operation) if field.name != "nodes")
 SELECT_OPERATION = f"SELECT {', '.join(_COLUMNS)} FROM operations"  # noqa: S608  column names are ours
-_decode_target = msgspec.json.Decoder(Target).decode
+decode_target = msgspec.json.Decoder(Target).decode
 _decode_transfer = msgspec.json.Decoder(TransferProgress).decode
 
 
@@ -76,6 +76,6 @@ def read_operation_row(row: Row, nodes: tuple[NodeProgress, ...] = ()) -> Operat
     values = {column: row[column] for column in _COLUMNS}
     values["verb"] = Verb(values["verb"])
     values["state"] = OperationState(values["state"])
-    values["target"] = _decode_target(values["target"])
+    values["target"] = decode_target(values["target"])
     values["cancel_requested"] = bool(values["cancel_requested"])
     return Operation(**values, nodes=nodes)

@@ -6,6 +6,7 @@ from typing import Any
 
 from corral.core.backends.intents import DONE_BEFORE_CANCEL, Intent, IntentState, Verb, with_last_error
 from corral.core.backends.operations import NewIntent, NodeProgress, NodeProgressStatus, Operation
+from corral.core.backends.rollouts import Rollout
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Target
@@ -28,9 +29,19 @@ from corral.store.backends.operation_rows import (
     read_requester_rows,
 )
 from corral.store.backends.policies import restore_policy, withdraw_policy
+from corral.store.backends.rollouts import (
+    abort_rollout,
+    check_abort,
+    check_retry,
+    fail_open_rollout,
+    is_completed,
+    reopen_ungated,
+)
 from corral.store.backends.version_pins import restore_pins, withdraw_pins
 from corral.store.engine.database import Database, Tx
+from corral.store.engine.leases import Lease
 from corral.store.engine.sql import places
+from corral.system import Ids
 
 HISTORY_LIMIT = 50
 MAX_NAMES = 3
@@ -64,8 +75,8 @@ def _detail(operation: Operation, intents: Iterable[Intent]) -> dict[str, Any]:
 
 
 class OperationStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, ids: Ids) -> None:
+        self._database, self._ids = database, ids
 
     async def read_one(self, operation_id: str) -> Operation:
         async def body(tx: Tx) -> Operation:
@@ -218,45 +229,25 @@ class OperationStore:
         """Pending intents are cancelled immediately; the frontends that hold the others cancel those. Where an upgrade,
         rollback or delete is already done, it is taken back: what was desired before is desired again.
 
-        The policy and the pin of this operation end too, and those it replaced hold again."""
+        The policy and the pin of this operation end too, and those it replaced hold again. Where a rollout with gates
+        has completed, only nodes that are late are cancelled: what it accepted stays."""
+
+        return await self._cancel(operation_id, actor=actor, is_abort=False)
+
+    async def abort(self, operation_id: str, *, actor: str) -> OperationCancelled:
+        """As a cancel, of an operation whose rollout has not ended."""
+        return await self._cancel(operation_id, actor=actor, is_abort=True)
+
+    async def _cancel(self, operation_id: str, *, actor: str, is_abort: bool) -> OperationCancelled:
+        rollback_id = self._ids.uuid()
 
         async def body(tx: Tx) -> OperationCancelled:
             await lock_operations(tx, [operation_id])
-            operation = await _read_one(tx, operation_id)
-            if operation.finished_at is not None:
-                return OperationCancelled(operation=operation, running=(), was_over=True)
-            rows = await tx.fetch(
-                f"{SELECT_INTENT} WHERE operation_id = $1 AND live ORDER BY id FOR UPDATE", operation_id
-            )
-            intents = [read_intent_row(row) for row in rows]
-            waiting = [intent for intent in intents if intent.state is IntentState.PENDING]
-            begun = [intent for intent in intents if intent.state is not IntentState.PENDING]
+            if is_abort:
+                await check_abort(tx, operation_id)
             why = f"cancelled by {actor}"
-            await tx.execute_many(
-                "UPDATE intents SET state = 'cancelled', live = false, last_error = $2, finished_at = now_ms(),"
-                " changed_at = now_ms() WHERE id = $1",
-                [(intent.id, with_last_error(why, intent)) for intent in waiting],
-            )
-            await tx.execute_many(
-                "UPDATE intents SET cancel_requested = true, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
-                [(intent.id,) for intent in begun],
-            )
-            for text in sorted({with_last_error(why, intent) for intent in waiting}):
-                ended = [(operation_id, one.node_id) for one in waiting if with_last_error(why, one) == text]
-                await mark_ended(tx, ended, status=NodeProgressStatus.CANCELLED, error=text)
-            await tx.execute(
-                "UPDATE operations SET cancel_requested = true, changed_at = now_ms() WHERE id = $1", operation_id
-            )
-            await _take_back(tx, operation)
-            await withdraw_policy(tx, operation_id, because=why)
-            await withdraw_pins(tx, operation_id)
-            detail = _detail(operation, intents)
-            await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id, detail=detail)
-            await finish_operations(tx, [operation_id])
-            return OperationCancelled(
-                operation=await _read_one(tx, operation_id),
-                running=tuple((intent.node_id, intent.backend) for intent in begun),
-            )
+            await abort_rollout(tx, operation_id, reason=why, actor=actor, rollback_id=rollback_id)
+            return await cancel_operation(tx, operation_id, why=why, actor=actor)
 
         return await self._database.write(body)
 
@@ -267,13 +258,15 @@ class OperationStore:
         async def body(tx: Tx) -> Operation:
             await lock_operations(tx, [operation_id])
             operation = await _read_one(tx, operation_id)
+            await check_retry(tx, operation_id)
             rows = await tx.fetch(f"{SELECT_INTENT} WHERE operation_id = $1 ORDER BY id FOR UPDATE", operation_id)
             intents = [read_intent_row(row) for row in rows]
             chosen = _retryable(operation, intents, node_id)
             chosen = await _without_excluded(tx, operation, chosen)
             await tx.execute_many(
                 "UPDATE intents SET state = 'pending', live = true, attempts = 0, due_at = now_ms(), last_error = '',"
-                " cancel_requested = false, stop_requested = false, final = false, finished_at = NULL,"
+                " cancel_requested = false, stop_requested = false, final = false, version_failed = false, proof = '',"
+                " finished_at = NULL,"
                 " changed_at = now_ms()"
                 " WHERE id = $1",
                 [(intent.id,) for intent in chosen],
@@ -289,11 +282,25 @@ class OperationStore:
                 " dismissed_at = NULL, changed_at = now_ms() WHERE id = $1",
                 operation_id,
             )
+            await reopen_ungated(tx, operation_id)
             await restore_policy(tx, operation_id)
             await restore_pins(tx, operation, intents)
             detail = _detail(operation, chosen)
             await append_event(tx, actor=actor, action="operation.retried", subject=operation_id, detail=detail)
             return await _read_one(tx, operation_id)
+
+        return await self._database.write(body)
+
+    async def fail_rollout(self, rollout: Rollout, reason: str, *, lease: Lease | None = None) -> bool:
+        """A gate of the rollout failed: its operation is cancelled, and the nodes it has reached go back."""
+        rollback_id = self._ids.uuid()
+
+        async def body(tx: Tx) -> bool:
+            if not await fail_open_rollout(tx, rollout, reason=reason, rollback_id=rollback_id, lease=lease):
+                return False
+            why = f"cancelled by rollout: {reason}"
+            await cancel_operation(tx, rollout.operation_id, why=why, actor="rollout")
+            return True
 
         return await self._database.write(body)
 
@@ -324,13 +331,50 @@ class OperationStore:
         await self._database.write(body)
 
 
+async def cancel_operation(tx: Tx, operation_id: str, *, why: str, actor: str) -> OperationCancelled:
+    """Within a transaction that holds the operation's lock."""
+    operation = await _read_one(tx, operation_id)
+    if operation.finished_at is not None:
+        return OperationCancelled(operation=operation, running=(), was_over=True)
+    rows = await tx.fetch(f"{SELECT_INTENT} WHERE operation_id = $1 AND live ORDER BY id FOR UPDATE", operation_id)
+    intents = [read_intent_row(row) for row in rows]
+    waiting = [intent for intent in intents if intent.state is IntentState.PENDING]
+    begun = [intent for intent in intents if intent.state is not IntentState.PENDING]
+    await tx.execute_many(
+        "UPDATE intents SET state = 'cancelled', live = false, last_error = $2, finished_at = now_ms(),"
+        " changed_at = now_ms() WHERE id = $1",
+        [(intent.id, with_last_error(why, intent)) for intent in waiting],
+    )
+    await tx.execute_many(
+        "UPDATE intents SET cancel_requested = true, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
+        [(intent.id,) for intent in begun],
+    )
+    for text in sorted({with_last_error(why, intent) for intent in waiting}):
+        ended = [(operation_id, one.node_id) for one in waiting if with_last_error(why, one) == text]
+        await mark_ended(tx, ended, status=NodeProgressStatus.CANCELLED, error=text)
+    await tx.execute("UPDATE operations SET cancel_requested = true, changed_at = now_ms() WHERE id = $1", operation_id)
+    if not await is_completed(tx, operation_id):
+        await _take_back(tx, operation)
+        await withdraw_policy(tx, operation_id, because=why)
+        await withdraw_pins(tx, operation_id)
+    detail = _detail(operation, intents)
+    await append_event(tx, actor=actor, action="operation.cancelled", subject=operation_id, detail=detail)
+    await finish_operations(tx, [operation_id])
+    return OperationCancelled(
+        operation=await _read_one(tx, operation_id),
+        running=tuple((intent.node_id, intent.backend) for intent in begun),
+    )
+
+
 async def _take_back(tx: Tx, operation: Operation) -> None:
-    """End the intents that are already done, so that those before them hold again."""
-    if operation.cause != "request" or not operation.verb.is_undone_by_cancel:
+    """End the intents that are already done, so that those before them hold again. Of an install, those that replaced
+    another version."""
+    if operation.cause != "request":
         return
+    among = "" if operation.verb.is_undone_by_cancel else " AND verb = 'upgrade'"
     done = await tx.fetch(
-        "UPDATE intents SET state = 'cancelled', last_error = $2, finished_at = now_ms(), changed_at = now_ms()"
-        " WHERE operation_id = $1 AND newest AND state = 'succeeded' RETURNING node_id",
+        "UPDATE intents SET state = 'cancelled', last_error = $2, finished_at = now_ms(), changed_at = now_ms()"  # noqa: S608
+        f" WHERE operation_id = $1 AND newest AND state = 'succeeded'{among} RETURNING node_id",
         operation.id,
         DONE_BEFORE_CANCEL,
     )

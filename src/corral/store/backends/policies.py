@@ -6,12 +6,14 @@ import msgspec
 
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.policies import Ensure, OnDrift, Policy
+from corral.core.backends.rollouts import RolloutRequest
 from corral.core.errors import NotFound
 from corral.store.access.audit_events import append_event
 from corral.store.engine.database import Database, Row, Tx
 
 _decode_selector = msgspec.json.Decoder(dict[str, str]).decode
 _decode_spec = msgspec.json.Decoder(BackendSpec).decode
+_decode_rollout = msgspec.json.Decoder(RolloutRequest).decode
 
 
 def encode_selector(selector: Mapping[str, str]) -> str:
@@ -71,6 +73,10 @@ def _replaced_by(operation_id: str) -> str:
     return f"replaced by operation {operation_id}"
 
 
+def encode_request(rollout: RolloutRequest) -> str:
+    return msgspec.json.encode(rollout).decode()
+
+
 def _policy(row: Row) -> Policy:
     return Policy(
         id=row["id"],
@@ -84,6 +90,7 @@ def _policy(row: Row) -> Policy:
         created_by=row["created_by"],
         created_at=row["created_at"],
         changed_at=row["changed_at"],
+        rollout=_decode_rollout(row["rollout"]) if row["rollout"] else None,
     )
 
 
@@ -109,6 +116,20 @@ class PolicyStore:
                 on_drift.value,
             )
             detail = {"on_drift": on_drift.value, "was": policy.on_drift.value, "selector": dict(policy.selector)}
+            await append_event(tx, actor=actor, action="policy.changed", subject=policy.backend, detail=detail)
+            return await _lock(tx, policy_id)
+
+        return await self._database.write(body)
+
+    async def set_rollout(self, policy_id: str, rollout: RolloutRequest, *, actor: str) -> Policy:
+        async def body(tx: Tx) -> Policy:
+            policy = await _lock(tx, policy_id)
+            await tx.execute(
+                "UPDATE backend_policies SET rollout = $2, changed_at = now_ms() WHERE id = $1",
+                policy_id,
+                encode_request(rollout),
+            )
+            detail = {"rollout": msgspec.to_builtins(rollout), "selector": dict(policy.selector)}
             await append_event(tx, actor=actor, action="policy.changed", subject=policy.backend, detail=detail)
             return await _lock(tx, policy_id)
 

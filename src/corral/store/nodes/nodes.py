@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.labels import check_operator_labels
-from corral.core.nodes.node import NameClaim, Node, NodeId, with_new_process
+from corral.core.nodes.node import NameClaim, Node, NodeId, NodeStatus, with_new_process
 from corral.core.nodes.presence import PresenceEvent, next_presence
 from corral.core.sizes import parse_budget_bytes
 from corral.store.access.audit_events import append_event
@@ -35,6 +35,9 @@ class NodeStore:
             ]
 
         return await self._database.read(body)
+
+    async def read_statuses(self) -> dict[NodeId, NodeStatus]:
+        return {node.id: node.status for node in await self.read_all()}
 
     async def read_one(self, node_id: str) -> Node:
         async def body(tx: Tx) -> Node:

@@ -1,8 +1,20 @@
 """Load back-off: nodes on which a load failed, and until when they cool down."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 from corral.core.replicas.load_backoff import FORGOTTEN_AFTER_MS, LoadBackoff, cooldown_s
 from corral.store.engine.database import Database, Row, Tx
+from corral.store.engine.sql import in_list, places
 from corral.store.serving.load_job_rows import LoadJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedLoad:
+    model: str
+    node_id: str
+    digest: str
+    error: str
 
 
 class LoadBackoffStore:
@@ -21,6 +33,26 @@ class LoadBackoffStore:
                 FORGOTTEN_AFTER_MS,
             )
             return {row["node_id"]: read_backoff_row(row) for row in rows}
+
+        return await self._database.read(body)
+
+    async def read_failed(self, *, digests: Collection[str], since_ms: int) -> list[FailedLoad]:
+        """Loads in which these versions of backends did not start, and have not started since."""
+        wanted = in_list(digests)
+        if not wanted:
+            return []
+
+        async def body(tx: Tx) -> list[FailedLoad]:
+            rows = await tx.fetch(
+                "SELECT model, node_id, digest, error FROM load_backoff WHERE failed_at >= $1"  # noqa: S608
+                f" AND digest IN ({places(len(wanted), first=2)}) ORDER BY model, node_id",
+                since_ms,
+                *wanted,
+            )
+            return [
+                FailedLoad(model=row["model"], node_id=row["node_id"], digest=row["digest"], error=row["error"])
+                for row in rows
+            ]
 
         return await self._database.read(body)
 

@@ -18,11 +18,11 @@ from corral.store.serving.load_backoff import clear_load_backoff, record_load_fa
 from corral.store.serving.load_job_rows import SELECT, LoadJob, job_of, read_jobs
 from corral.store.serving.models import StoredModel, find_model, lock_model, promote
 from corral.store.serving.pending_revisions import find_pending, record_pending_failure, record_pending_waits
+from corral.store.serving.replacements import record_served_again, record_stopped_first
 from corral.store.serving.replica_rows import InFlight, insert_replica, lock_replicas, read_replicas, set_states
 from corral.store.serving.replicas import FleetView, read_fleet
 from corral.store.serving.revision_rows import record_served
 from corral.store.serving.revoked_processes import record_revoked
-from corral.store.serving.rollouts import record_served_again, record_stopped_first
 from corral.store.serving.scheduling import clear_unsatisfiable, record_unsatisfiable
 from corral.system import Ids
 
@@ -36,6 +36,10 @@ class ReplicaLoaded:
 
     address: str
     protocol: str
+    endpoints: tuple[str, ...] = ()
+    """Client APIs that its process speaks itself."""
+    continuation: str = ""
+    """How its process continues an answer that another one began; empty if it cannot."""
     token: str = field(repr=False)
     process_key: str
     backend: str
@@ -297,8 +301,8 @@ class LoadClaimStore:
             await tx.execute(
                 "UPDATE replicas SET state = 'ready', reason = '', address = $2, protocol = $3, token = $4,"
                 " process_key = $5, backend = $6, backend_digest = $7, epoch = $8, generation = $9, capacity = $10,"
-                " load_options = $11, pid = $12, missed = 0, ready_at = now_ms(), last_used = now_ms(),"
-                " changed_at = now_ms() WHERE id = $1",
+                " load_options = $11, pid = $12, endpoints = $13, continuation = $14, missed = 0, ready_at = now_ms(),"
+                " last_used = now_ms(), changed_at = now_ms() WHERE id = $1",
                 own.id,
                 loaded.address,
                 loaded.protocol,
@@ -311,6 +315,8 @@ class LoadClaimStore:
                 loaded.capacity,
                 loaded.load_options,
                 loaded.pid,
+                " ".join(loaded.endpoints),
+                loaded.continuation,
             )
             await set_states(tx, old, ReplicaState.DRAINING, "replaced by another replica")
             await record_load_time(tx, job.model, held.revision, loaded.backend_digest, loaded.device, loaded.load_ms)

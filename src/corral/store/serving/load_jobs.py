@@ -15,9 +15,9 @@ from corral.store.serving.load_backoff import clear_load_backoff, wake_loads
 from corral.store.serving.load_job_rows import LoadJob, end_jobs, forget_failed, job_of, read_jobs
 from corral.store.serving.models import StoredModel, find_model, lock_model, read_models
 from corral.store.serving.pending_revisions import retry_pending
+from corral.store.serving.replacements import read_stopped, read_stopped_models
 from corral.store.serving.replica_rows import InFlight, read_replicas, set_states
 from corral.store.serving.replicas import FleetView, read_cluster, read_fleet
-from corral.store.serving.rollouts import read_stopped, read_stopped_models
 from corral.store.serving.scheduling import SchedulingRecord, clear_unsatisfiable, find_scheduling, read_all_scheduling
 from corral.system import Ids
 

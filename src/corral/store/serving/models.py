@@ -38,6 +38,7 @@ from corral.store.serving.pending_revisions import (
     insert_pending,
     read_pending,
 )
+from corral.store.serving.public_route_rows import read_public_routes
 from corral.store.serving.replica_rows import read_replicas, set_states
 from corral.store.serving.revision_rows import (
     ModelRevision,
@@ -232,32 +233,7 @@ class ModelStore:
         async def body(tx: Tx) -> StoredModel:
             # Saves are serialized: names are unique among models and aliases together, which no index can ensure.
             await lock_counter(tx, MODELS)
-            models = {model.name: model for model in await read_models(tx)}
-            before = models.get(config.name)
-            _check_expected(config.name, before, expected=expected, new=new)
-            if before is not None and before.newest.text == config_yaml:
-                return before
-            if before is not None and before.pending is not None and before.text == config_yaml:
-                return await _discard(tx, before, before.pending, actor)
-            _check_names(config, models.values())
-            _check_files(config, models.values(), before)
-            await lock_model(tx, config.name)
-            if before is not None and must_be_proven(before.config, config) and await _has_ready(tx, config.name):
-                number = await _append(tx, config, config_yaml, actor, comment, RevisionState.PENDING)
-                await insert_pending(tx, config, config_yaml, actor, replaces=before.revision, number=number)
-            else:
-                number = await _append(tx, config, config_yaml, actor, comment, RevisionState.CURRENT)
-                await _put_current(tx, config, config_yaml, actor, before, number)
-            await bump_counter(tx, MODELS)
-            if before is None or before.newest.config.document != config.document:
-                # Earlier failures were of another configuration.
-                await forget_failed(tx, config.name)
-                await bump_counter(tx, ROUTES)
-                action = "model.changed" if before else "model.added"
-                detail = {"number": number, "revision": config_revision(config), "backend": config.backend}
-                detail |= {"comment": comment} if comment else {}
-                await append_event(tx, actor=actor, action=action, subject=config.name, detail=detail)
-            return await _found(tx, config.name)
+            return await save_config(tx, config, config_yaml, actor, expected=expected, new=new, comment=comment)
 
         return await self._database.write(body)
 
@@ -290,6 +266,10 @@ class ModelStore:
                 raise Conflict(
                     f"{', '.join(redirects)} is an alias of {name}; delete it first, or point it to another model"
                 )
+            routes = [route.name for route in await read_public_routes(tx) if name in route.models]
+            if routes:
+                names = ", ".join(routes)
+                raise Conflict(f"the route {names} leads to {name}; change it with `corral routes set`, or delete it")
             revision = deleted_revision(name)
             number = await append_revision(tx, name, revision, "", state=RevisionState.DELETED, actor=actor, comment="")
             await tx.execute(
@@ -304,6 +284,7 @@ class ModelStore:
             await tx.execute("DELETE FROM scheduling WHERE model = $1", name)
             await tx.execute("DELETE FROM scaling_states WHERE model = $1", name)
             await delete_pending(tx, name)
+            await tx.execute("DELETE FROM attached_endpoints WHERE model = $1", name)
             await _drain(tx, name, "its model was deleted")
             await end_jobs(tx, name, "its model was deleted")
             await clear_load_backoff(tx, name)
@@ -314,6 +295,46 @@ class ModelStore:
             return before
 
         return await self._database.write(body)
+
+
+async def save_config(
+    tx: Tx,
+    config: ModelConfig,
+    config_yaml: str,
+    actor: str,
+    *,
+    expected: str | None = None,
+    new: bool = False,
+    comment: str = "",
+) -> StoredModel:
+    """See `ModelStore.save`. The caller has locked the counter of models."""
+    models = {model.name: model for model in await read_models(tx)}
+    before = models.get(config.name)
+    _check_expected(config.name, before, expected=expected, new=new)
+    if before is not None and before.newest.text == config_yaml:
+        return before
+    if before is not None and before.pending is not None and before.text == config_yaml:
+        return await _discard(tx, before, before.pending, actor)
+    _check_names(config, models.values())
+    await _check_route_names(tx, config)
+    _check_files(config, models.values(), before)
+    await lock_model(tx, config.name)
+    if before is not None and must_be_proven(before.config, config) and await _has_ready(tx, config.name):
+        number = await _append(tx, config, config_yaml, actor, comment, RevisionState.PENDING)
+        await insert_pending(tx, config, config_yaml, actor, replaces=before.revision, number=number)
+    else:
+        number = await _append(tx, config, config_yaml, actor, comment, RevisionState.CURRENT)
+        await _put_current(tx, config, config_yaml, actor, before, number)
+    await bump_counter(tx, MODELS)
+    if before is None or before.newest.config.document != config.document:
+        # Earlier failures were of another configuration.
+        await forget_failed(tx, config.name)
+        await bump_counter(tx, ROUTES)
+        action = "model.changed" if before else "model.added"
+        detail = {"number": number, "revision": config_revision(config), "backend": config.backend}
+        detail |= {"comment": comment} if comment else {}
+        await append_event(tx, actor=actor, action=action, subject=config.name, detail=detail)
+    return await _found(tx, config.name)
 
 
 def _check_expected(name: str, before: StoredModel | None, *, expected: str | None, new: bool) -> None:
@@ -350,6 +371,14 @@ def _check_names(config: ModelConfig, models: Iterable[StoredModel]) -> None:
     aliased = [model.name for model in others if model.alias_of == config.name]
     if aliased:
         raise InvalidInput(f"{config.name!r} cannot be an alias, because {', '.join(aliased)} is an alias of it")
+
+
+async def _check_route_names(tx: Tx, config: ModelConfig) -> None:
+    """A route may have the name of a model that it leads to: clients of the model then get its fallbacks."""
+    names = {config.name, *config.aliases}
+    for route in await read_public_routes(tx):
+        if route.name in names and config.name not in route.models:
+            raise Conflict(f"the name {route.name!r} is taken by a route; see `corral routes list`")
 
 
 def _check_files(config: ModelConfig, models: Iterable[StoredModel], before: StoredModel | None) -> None:
@@ -456,8 +485,8 @@ _CARRY_OVER = (
     "UPDATE replicas SET revision = $3 WHERE model = $1 AND revision = $2",
     "UPDATE load_jobs SET revision = $3 WHERE model = $1 AND revision = $2",
     "UPDATE staged_models SET revision = $3 WHERE model = $1 AND revision = $2",
-    "INSERT INTO footprints (model, revision, backend_digest, device, load_ms, peak_bytes, measured_at)"
-    " SELECT model, CAST($3 AS TEXT), backend_digest, device, load_ms, peak_bytes, measured_at FROM footprints"
+    "INSERT INTO footprints (model, revision, backend_digest, device, load_ms, peak_bytes, slots, measured_at)"
+    " SELECT model, CAST($3 AS TEXT), backend_digest, device, load_ms, peak_bytes, slots, measured_at FROM footprints"
     " WHERE model = $1 AND revision = $2 ON CONFLICT DO NOTHING",
     "INSERT INTO load_backoff (model, revision, node_id, failures, error, failed_at, until_at, digest)"
     " SELECT model, CAST($3 AS TEXT), node_id, failures, error, failed_at, until_at, digest FROM load_backoff"

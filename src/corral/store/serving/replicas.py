@@ -10,6 +10,7 @@ from corral.core.nodes.node import Node, NodeStatus
 from corral.core.nodes.observed import ProcessStatus
 from corral.core.nodes.targets import pick_serving
 from corral.core.processes.leases import NodeShare
+from corral.core.replicas.attached import AttachedEndpoint
 from corral.core.replicas.availability import AvailabilityVerdict, ClusterSnapshot, is_another, pick_routed
 from corral.core.replicas.placement import NodeCapacity
 from corral.core.replicas.replica import Replica, ReplicaState
@@ -21,8 +22,10 @@ from corral.store.engine.counters import ROUTES, bump_counter, read_counter
 from corral.store.engine.database import Database, Tx
 from corral.store.engine.leases import Lease, check_held
 from corral.store.nodes.node_rows import SELECT_NODE, read_node_row, store_now_ms
+from corral.store.serving.attached_endpoints import as_replicas, read_endpoints, route_endpoints
 from corral.store.serving.load_backoff import wake_loads
 from corral.store.serving.models import StoredModel, read_served_models
+from corral.store.serving.public_route_rows import read_public_routes
 from corral.store.serving.replica_rows import (
     InFlight,
     capacity_of_node,
@@ -155,10 +158,18 @@ class ReplicaStore:
             by_model: dict[str, list[Replica]] = {}
             for replica in await read_replicas(tx, "WHERE state = 'ready'"):
                 by_model.setdefault(replica.model, []).append(replica)
+            attached = await _read_attached(tx)
             routes = tuple(
-                _route(model, by_model.get(model.name, []), cluster, records.get(model.name)) for model in models
+                _route(
+                    model,
+                    by_model.get(model.name, []),
+                    cluster,
+                    records.get(model.name),
+                    attached=attached.get(model.name, []),
+                )
+                for model in models
             )
-            return RouteSnapshot(version=version, routes=routes)
+            return RouteSnapshot(version=version, routes=routes, public=tuple(await read_public_routes(tx)))
 
         return await self._database.read(body)
 
@@ -191,16 +202,18 @@ class ReplicaStore:
         return await self._database.read(body)
 
     async def read_statuses(self) -> list[ReplicaStatus]:
-        """All replicas, sorted by model and node."""
+        """All replicas, sorted by model and node, with attached endpoints after them."""
 
         async def body(tx: Tx) -> list[ReplicaStatus]:
             cluster = await read_cluster(tx)
-            return [
+            started = [
                 ReplicaStatus(
                     row, cluster.judge(row) if row.state is ReplicaState.READY else None, cluster.engine_of(row)
                 )
                 for row in await read_replicas(tx)
             ]
+            attached = [one for found in (await _read_attached(tx)).values() for one in as_replicas(found)]
+            return [*started, *(ReplicaStatus(row, verdict) for row, verdict in attached)]
 
         return await self._database.read(body)
 
@@ -232,10 +245,9 @@ class ReplicaStore:
     async def touch(self, ages_ms: Mapping[ReplicaId, int]) -> None:
         async def body(tx: Tx) -> None:
             now = await store_now_ms(tx)
-            await tx.execute_many(
-                "UPDATE replicas SET last_used = $2 WHERE id = $1 AND last_used < $2",
-                [(identity, now - age_ms) for identity, age_ms in sorted(ages_ms.items())],
-            )
+            used = [(identity, now - age_ms) for identity, age_ms in sorted(ages_ms.items())]
+            await tx.execute_many("UPDATE replicas SET last_used = $2 WHERE id = $1 AND last_used < $2", used)
+            await tx.execute_many("UPDATE attached_endpoints SET last_used = $2 WHERE id = $1 AND last_used < $2", used)
 
         if ages_ms:
             await self._database.write(body)
@@ -358,8 +370,21 @@ class ReplicaStore:
         await self._database.write(body)
 
 
+async def _read_attached(tx: Tx) -> dict[str, list[AttachedEndpoint]]:
+    """By model."""
+    found: dict[str, list[AttachedEndpoint]] = {}
+    for endpoint in await read_endpoints(tx):
+        found.setdefault(endpoint.model, []).append(endpoint)
+    return found
+
+
 def _route(
-    model: StoredModel, replicas: list[Replica], cluster: ClusterSnapshot, scheduling: Scheduling | None
+    model: StoredModel,
+    replicas: list[Replica],
+    cluster: ClusterSnapshot,
+    scheduling: Scheduling | None,
+    *,
+    attached: list[AttachedEndpoint],
 ) -> ModelRoute:
     selector = scheduling.selector if scheduling is not None else {}
     return ModelRoute(
@@ -367,7 +392,8 @@ def _route(
         aliases=model.aliases,
         revision=model.revision,
         created_at_ms=model.changed_at,
-        replicas=tuple(
+        replicas=route_endpoints(attached, revision=model.revision)
+        + tuple(
             RouteReplica(
                 id=ReplicaId(replica.id),
                 node_id=replica.node_id,
@@ -375,16 +401,22 @@ def _route(
                 slot=replica.slot,
                 address=replica.address,
                 protocol=replica.protocol,
+                endpoints=frozenset(replica.endpoints.split()),
+                continuation=replica.continuation,
                 token=replica.token,
                 generation=replica.generation,
                 capacity=open_limit(replica.capacity, cluster.engine_of(replica)),
                 revision=replica.revision,
+                backend_digest=replica.backend_digest,
             )
             for replica in pick_routed(
                 replicas, selector, cluster, desired=scheduling.kept if scheduling is not None else 1
             )
         ),
         policy=_policy(scheduling),
+        retry_after_s=model.config.retry_after_s or None,
+        context_size=model.config.context_size,
+        capabilities=model.config.capabilities,
     )
 
 

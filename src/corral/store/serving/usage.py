@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from corral.core.access.calendar import DAY_MS, month_days
 from corral.store.engine.database import Database, Tx
+from corral.store.serving.batches import prune_writers, take_batch
 
 RETENTION_DAYS = 400
-WRITER_RETENTION_MS = 2 * 86_400_000
 DIMENSIONS = ("day", "key_id", "model", "node_id")
 
 
@@ -42,6 +43,16 @@ class UsageRow:
     used: Used
 
 
+@dataclass(frozen=True, slots=True)
+class KeyTokens:
+    """Tokens in and out by key."""
+
+    now_ms: int
+    today: Mapping[str, int]
+    earlier: Mapping[str, int] | None
+    """In this month, before today. None if it was not requested."""
+
+
 class UsageStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -51,14 +62,7 @@ class UsageStore:
         one whose outcome is unknown."""
 
         async def body(tx: Tx) -> None:
-            fresh = await tx.execute(
-                "INSERT INTO usage_writers (id, batch, at) VALUES ($1, $2, now_ms())"
-                " ON CONFLICT (id) DO UPDATE SET batch = excluded.batch, at = excluded.at"
-                " WHERE usage_writers.batch < excluded.batch",
-                writer,
-                batch,
-            )
-            if not fresh:
+            if not await take_batch(tx, writer, batch):
                 return
             # Sorted, so that two frontends cannot deadlock.
             await tx.execute_many(
@@ -97,9 +101,33 @@ class UsageStore:
 
         return await self._database.read(body)
 
+    async def read_key_tokens(self, *, known_day: int | None = None) -> KeyTokens:
+        """What every key used today and this month. `known_day`: while it is today, the sums of earlier days are known,
+        and are not read."""
+
+        async def body(tx: Tx) -> KeyTokens:
+            row = await tx.fetch_one("SELECT now_ms() AS now")
+            assert row is not None
+            today = row["now"] // DAY_MS
+            first = month_days(today)[0]
+            earlier = None if known_day == today else await _sum_by_key(tx, first, today)
+            return KeyTokens(row["now"], await _sum_by_key(tx, today, today + 1), earlier)
+
+        return await self._database.read(body)
+
     async def prune(self) -> None:
         async def body(tx: Tx) -> None:
             await tx.execute("DELETE FROM usage WHERE day < now_ms() / 86400000 - $1", RETENTION_DAYS)
-            await tx.execute("DELETE FROM usage_writers WHERE at < now_ms() - $1", WRITER_RETENTION_MS)
+            await prune_writers(tx)
 
         await self._database.write(body)
+
+
+async def _sum_by_key(tx: Tx, first_day: int, end_day: int) -> dict[str, int]:
+    rows = await tx.fetch(
+        "SELECT key_id, CAST(sum(tokens_in + tokens_out) AS BIGINT) AS tokens FROM usage"
+        " WHERE day >= $1 AND day < $2 GROUP BY key_id",
+        first_day,
+        end_day,
+    )
+    return {row["key_id"]: row["tokens"] for row in rows}

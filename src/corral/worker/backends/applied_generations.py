@@ -24,6 +24,9 @@ class _Entry(msgspec.Struct, omit_defaults=True):
     accepted: int | None = None
     applied: int | None = None
     concrete: str = ""
+    former: str = ""
+    """The build that the family had before the command of generation `moved_by` gave it another one."""
+    moved_by: int | None = None
 
 
 _decode = msgspec.json.Decoder(dict[str, _Entry]).decode
@@ -66,16 +69,30 @@ class AppliedGenerations:
             self._entry(backend).applied = None
             await self._write()
 
-    async def record_concrete(self, family: str, concrete: str) -> None:
-        if family != concrete:
-            self._entry(family).concrete = concrete
-            await self._write()
+    async def record_concrete(
+        self, family: str, concrete: str, *, former: str = "", generation: int | None = None
+    ) -> None:
+        """`former`: the build that the family had until this command."""
+        if family == concrete:
+            return
+        entry = self._entry(family)
+        if former not in ("", concrete):
+            entry.former, entry.moved_by = former, generation
+        entry.concrete = concrete
+        await self._write()
+
+    def moved_from(self, family: str, generation: int | None) -> str | None:
+        """The build that the family had before the command of this generation."""
+        entry = self._entries.get(family)
+        moved = entry is not None and generation is not None and entry.moved_by == generation
+        return entry.former or None if entry is not None and moved else None
 
     async def forget_concrete(self, concrete: str) -> None:
         """Keeps generations: a command older than the delete must still be rejected."""
-        families = [entry for entry in self._entries.values() if entry.concrete == concrete]
+        families = [entry for entry in self._entries.values() if concrete in (entry.concrete, entry.former)]
         for entry in families:
-            entry.concrete = ""
+            entry.concrete = "" if entry.concrete == concrete else entry.concrete
+            entry.former = "" if entry.former == concrete else entry.former
         if families:
             await self._write()
 

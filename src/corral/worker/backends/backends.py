@@ -189,23 +189,36 @@ class Backends:
         return await self._join("upgrade", request, work, listener)
 
     async def rollback(self, request: RollbackRequest) -> InstalledVersion:
-        """Activates another version. Running processes continue."""
+        """Activates another version, and makes its build the one of the family. Running processes continue."""
         with self._changing(request.op_id):
             return await self._roll_back(request)
 
     async def _roll_back(self, request: RollbackRequest) -> InstalledVersion:
-        await self._generations.accept(plain_name(request.backend), request.generation)
+        family = plain_name(request.backend)
+        await self._generations.accept(family, request.generation)
         async with self.held(request.build or request.backend):
-            await self._generations.accept(plain_name(request.backend), request.generation)
-            name = self._installed_name(request.backend, request.build)
-            version = await self._artifacts.rollback(name, to=request.to)
+            await self._generations.accept(family, request.generation)
+            before = self.find(family)
+            former = self._generations.moved_from(family, request.generation) if request.undo else None
+            version = await self._return_to(former) if former is not None else None
+            if version is None:
+                name = self._installed_name(request.backend, request.build)
+                version = await self._artifacts.rollback(name, to=request.to)
             await self.refresh()
+            if request.build or former is not None:
+                await self._point(family, version.name, before, request.generation)
             if request.undo:
-                await self._generations.record_undone(plain_name(request.backend), request.generation)
+                await self._generations.record_undone(family, request.generation)
                 self._changed()
             else:
                 await self._note_applied(request.backend, request.generation)
             return version
+
+    async def _return_to(self, build: str) -> InstalledVersion | None:
+        """What an undone change had put another build in the place of; its version has not changed since."""
+        await self.refresh()
+        backend = self._table.get(build)
+        return backend.current if backend is not None else None
 
     async def delete(self, request: DeleteRequest, stopped: StoppedBackends) -> None:
         """Idempotent: succeeds if the backend is not installed."""
@@ -301,22 +314,29 @@ class Backends:
         pin = request.pinned_digest
         if current is None or (pin and current.digest != pin):
             return None
+        if not request.uri and self._generations.concrete(plain_name(request.backend)) not in (None, current.name):
+            return None  # the family has another build
         if not pin and request.uri and current.metadata.uri not in ("", request.uri):
             return None
         return current
 
     async def _fetch(self, request: InstallRequest, cancel: CancelToken, report: Listener) -> InstalledVersion:
         backend = plain_name(request.backend) or request.name
-        backend_request = await unless_cancelled(cancel, self._reader.read(request, self.find(backend)))
+        before = self.find(backend)
+        backend_request = await unless_cancelled(cancel, self._reader.read(request, before))
         cancel.check()
         version = await self._artifacts.install(backend_request, force=request.force, on_progress=report, cancel=cancel)
         self._request_cleanup()
         await self.refresh()  # it is installed, even if recording it fails
         if not request.uri:
-            await self._generations.record_concrete(backend, version.name)
+            await self._point(backend, version.name, before, generation_of(request))
             self._changed()
         await self.note_applied(request)
         return version
+
+    async def _point(self, family: str, build: str, before: InstalledBackend | None, generation: int | None) -> None:
+        former = before.name if before is not None else ""
+        await self._generations.record_concrete(family, build, former=former, generation=generation)
 
     async def _join(self, verb: str, request: InstallRequest, work: Work[Result], listener: Listener | None) -> Result:
         return await self._jobs.join(

@@ -97,7 +97,7 @@ def _without_own(catalogue: Catalogue) -> Catalogue:
 def with_extras(request: BackendRequest, extras: CommandExtras) -> BackendRequest:
     """Adds the version in the command. Name and alias come from LocalAI's fields of the request."""
     given = replace(extras.build or BuildRef(), name="", alias="", uris=())
-    peers = tuple(Peer(base_url=peer.url, token=peer.token) for peer in extras.peers or ())
+    peers = tuple(Peer(base_url=peer.url, token=peer.token, is_far=peer.is_far) for peer in extras.peers or ())
     complete = replace(request, build=request.build.with_overrides(given), peers=peers)
     _ = complete.digest, complete.sha256, complete.manifest  # raises if one of them is invalid
     return complete

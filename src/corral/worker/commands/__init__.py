@@ -34,6 +34,7 @@ COMMANDS = (
     Command(subjects.BACKEND_UPGRADE, backends.upgrade, backends.change_failed, MANY),
     Command(subjects.BACKEND_DELETE, backends.delete, backends.change_failed, MANY),
     Command(subjects.BACKEND_ROLLBACK, backends.rollback, backends.change_failed, MANY),
+    Command(subjects.BACKEND_SMOKE_TEST, backends.smoke_test, backends.smoke_test_failed),
     Command(subjects.BACKEND_LIST, backends.list_installed, backends.list_failed),
     Command(subjects.BACKEND_STOP, backends.stop, None, MANY),
     Command(subjects.CANCEL, backends.cancel, backends.cancel_failed),

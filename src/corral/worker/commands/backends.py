@@ -14,6 +14,8 @@ from corral.bus.messages import (
     InstallRequest,
     ListReply,
     RollbackRequest,
+    SmokeTestReply,
+    SmokeTestRequest,
     StartedProcess,
     decode,
     encode,
@@ -72,6 +74,15 @@ async def delete(context: CommandContext, message: BusMessage) -> bytes:
 async def rollback(context: CommandContext, message: BusMessage) -> bytes:
     version = await context.backends.rollback(decode(message.data, RollbackRequest))
     return encode(_changed(context, StoppedBackends(), version))
+
+
+async def smoke_test(context: CommandContext, message: BusMessage) -> bytes:
+    tested = await context.smoke_tests.run(decode(message.data, SmokeTestRequest))
+    return encode(SmokeTestReply(success=True, tried=tested.tried, detail=tested.detail))
+
+
+def smoke_test_failed(error: CorralError) -> bytes:
+    return encode(SmokeTestReply(success=False, error=str(error), code=error.code))
 
 
 def change_failed(error: CorralError) -> bytes:
@@ -140,6 +151,8 @@ def _started(context: CommandContext, running: RunningProcess) -> InstallReply:
             digest=spec.version_digest,
             generation=context.backends.generation(spec.backend),
             protocol=spec.labels.get("protocol"),
+            endpoints=tuple(spec.labels.get("endpoints", "").split()),
+            continuation=spec.labels.get("continuation", ""),
             process_key=spec.key,
             pid=running.pid,
             token=running.token,

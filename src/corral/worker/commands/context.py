@@ -10,6 +10,7 @@ from corral.worker.files.object_storage import SharedStorage
 from corral.worker.membership.reports import NodeReporting, Reporter
 from corral.worker.processes.supervisor import Supervisor
 from corral.worker.replicas.replicas import LocalReplicas
+from corral.worker.replicas.smoke_test import SmokeTests
 from corral.worker.replicas.weights import ModelFiles
 
 
@@ -21,6 +22,7 @@ class CommandContext:
     """The epoch of this worker process, assigned by the frontend; None with a LocalAI frontend."""
     backends: Backends
     replicas: LocalReplicas
+    smoke_tests: SmokeTests
     supervisor: Supervisor
     reporter: Reporter
     models: ModelFiles

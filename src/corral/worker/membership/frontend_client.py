@@ -8,10 +8,13 @@ import msgspec
 from corral.bus.limits import Count, read_message
 from corral.bus.node_api import (
     INSTANCE_HEADER,
+    DownloadsReply,
+    DownloadsRequest,
     HeartbeatReply,
     HeartbeatRequest,
     RegisterReply,
     RegisterRequest,
+    decode_downloads_reply,
     decode_heartbeat_reply,
     decode_register_reply,
 )
@@ -68,6 +71,13 @@ class FrontendClient:
             return decode_heartbeat_reply(response.body)
         except InvalidInput:  # delivered; LocalAI does not specify the reply
             return HeartbeatReply()
+
+    async def claim_downloads(
+        self, node_id: str, request: DownloadsRequest, *, bearer: str, instance: str
+    ) -> DownloadsReply:
+        """Which node of the site fetches each blob."""
+        body = msgspec.json.encode(request)
+        return decode_downloads_reply((await self._post(f"/api/node/{node_id}/downloads", body, bearer, instance)).body)
 
     async def drain(self, node_id: str, *, bearer: str, instance: str) -> None:
         await self._post(f"/api/node/{node_id}/drain", b"", bearer, instance)

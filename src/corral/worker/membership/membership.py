@@ -8,13 +8,15 @@ import structlog
 from corral.bus.client import Credentials
 from corral.bus.credentials import KeyPair, make_key, read_expiry_s, read_key
 from corral.bus.node_api import (
+    DownloadsReply,
+    DownloadsRequest,
     GrantedLeases,
     RegisterExtras,
     RegisterReply,
     RegisterRequest,
 )
 from corral.core.backoff import Backoff
-from corral.core.errors import Conflict, CorralError, InvalidInput, Unauthenticated
+from corral.core.errors import Conflict, CorralError, InvalidInput, NotFound, Unauthenticated
 from corral.core.nodes.node import NodeStatus
 from corral.settings.roles import WorkerSettings
 from corral.system import Clock, Ids
@@ -224,6 +226,15 @@ class Membership:
             await self._leases.prolong(asked_s=asked_s)
             raise
         await self._apply(reply.corral, asked_s)
+
+    async def claim_downloads(self, request: DownloadsRequest) -> DownloadsReply:
+        """Which node of the site fetches each blob. Raises NotFound if nobody coordinates downloads here."""
+        member = self._member
+        if member is None or not member.speaks_corral:
+            raise NotFound("there is no Corral frontend that coordinates downloads")
+        return await self._frontend.claim_downloads(
+            member.node_id, request, bearer=member.bearer, instance=self.instance
+        )
 
     async def heartbeat_if_joined(self) -> None:
         """Renews the leases with a heartbeat. Does nothing before the first registration, which renews them, too."""

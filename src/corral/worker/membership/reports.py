@@ -57,7 +57,9 @@ class Reporter:
     def build(self, who: NodeReporting, *, with_secrets: bool) -> NodeReport:
         """From memory. Secrets are included only in replies, never in published reports."""
         self._sequence += 1
-        processes = [self._process(view, who, with_secrets) for view in self._supervisor.list()]
+        processes = [
+            self._process(view, who, with_secrets) for view in self._supervisor.list() if not view.is_smoke_test
+        ]
         return NodeReport(
             node=who.node,
             instance=who.instance,

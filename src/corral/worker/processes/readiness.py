@@ -49,6 +49,13 @@ class ListeningProbe:
         return ProbeAnswer(ready=True)
 
 
+class NeverReady:
+    """For processes that end when they are done."""
+
+    async def check(self, target: ProbeTarget) -> ProbeAnswer:
+        return ProbeAnswer(ready=False, detail="it has not ended")
+
+
 @dataclass(frozen=True, slots=True)
 class HttpProbe:
     readiness: ProcessReadiness
@@ -103,6 +110,8 @@ def local_probe(readiness: ProcessReadiness) -> Probe:
             return ListeningProbe()
         case "http":
             return HttpProbe(readiness)
+        case "exits":
+            return NeverReady()
         case "grpc":
             raise ValueError("a gRPC process needs a gRPC probe; pass one to the supervisor")
 
@@ -130,6 +139,8 @@ async def await_ready(process: Process, probe: Probe, readiness: ProcessReadines
         match await process.find_listener():
             case Listener.FOREIGN:
                 return NotReady(f"another program listens on its port {record.port}", port_is_foreign=True)
+            case Listener.NOBODY if readiness.kind == "exits":
+                detail = "it has not ended"
             case Listener.NOBODY:
                 detail = f"nothing listens on port {record.port}"
             case listener:

@@ -8,6 +8,7 @@ import structlog
 
 from corral.core.errors import CorralError, Unavailable
 from corral.core.processes.process import (
+    ENDED_WELL,
     BackingOff,
     DesiredRun,
     Exit,
@@ -186,6 +187,8 @@ class ProcessRunner:
             probe = self._context.probe_of(self.spec)
             ready = await_ready(process, probe, self.spec.readiness)
             outcome = await first_of(self._stop_requested(), process.wait(), ready)
+            if self.spec.readiness.kind == "exits" and outcome == Exit(code=0):
+                return StopRequest(reason=ENDED_WELL, grace_s=0)
             if not isinstance(outcome, BecameReady):
                 return outcome
             # The current spec: a newer command may have confirmed the process while it was starting.

@@ -149,6 +149,8 @@ def plan_process(
             "model": model or version.name,
             "replica": str(replica),
             "protocol": manifest.protocol,
+            "endpoints": " ".join(manifest.endpoints),
+            "continuation": manifest.continuation or "",
             **_fit_grpc(version, start, settings.machine, weights),
         },
         generation=generation,

@@ -124,7 +124,7 @@ class LocalReplicas:
 
     def live(self) -> list[ProcessView]:
         """Processes that are starting or ready. Ready ones are checked with the kernel."""
-        return [view for view in self.supervisor.list() if self._is_live(view)]
+        return [view for view in self.supervisor.list() if self._is_live(view) and not view.is_smoke_test]
 
     def _is_live(self, view: ProcessView) -> bool:
         match view.state:

@@ -36,7 +36,7 @@ class ModelFiles:
         """Verifies all files before it places any. Identical requests share one job, which outlives its callers."""
         await self._record_requested(request)
         files = [ModelFile(file.filename, file.uri, file.sha256) for file in request.files]
-        peers = tuple(Peer(base_url=peer.url, token=peer.token) for peer in request.peers)
+        peers = tuple(Peer(base_url=peer.url, token=peer.token, is_far=peer.is_far) for peer in request.peers)
         if not files:
             return []
 

@@ -8,7 +8,9 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from corral.artifacts.sources.peer import BLOB_PATH
+from corral.artifacts.sources.site import BLOB_PATH
+from corral.core.backends.blob_tokens import opens_blob
+from corral.system import Clock
 from corral.system.http_clients import mark_authenticated
 
 PUBLIC = frozenset(("/healthz", "/readyz"))
@@ -20,11 +22,12 @@ class Keys:
 
     files: frozenset[str] = field(default_factory=frozenset, repr=False)
     blobs: frozenset[str] = field(default_factory=frozenset, repr=False)
+    """Each opens every blob, and makes the tokens that open one."""
 
 
 class RequireToken:
-    def __init__(self, app: ASGIApp, keys: Callable[[], Keys]) -> None:
-        self._app, self._keys = app, keys
+    def __init__(self, app: ASGIApp, keys: Callable[[], Keys], clock: Clock) -> None:
+        self._app, self._keys, self._clock = app, keys, clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket") or self._may(scope):
@@ -44,8 +47,13 @@ class RequireToken:
         if kind.lower() != "bearer" or not token:
             return False
         keys = self._keys()
-        allowed = keys.files | keys.blobs if scope["path"].startswith(BLOB_PATH) else keys.files
-        return _is_one_of(token.strip(), allowed)
+        if not scope["path"].startswith(BLOB_PATH):
+            return _is_one_of(token.strip(), keys.files)
+        return _is_one_of(token.strip(), keys.files | keys.blobs) or self._opens(keys, token.strip(), scope["path"])
+
+    def _opens(self, keys: Keys, token: str, path: str) -> bool:
+        digest, now_s = path.removeprefix(BLOB_PATH), self._clock.now_ms() / 1000
+        return any(opens_blob(secret, token, digest, now_s=now_s) for secret in keys.blobs)
 
 
 def _is_one_of(token: str, keys: Iterable[str]) -> bool:

@@ -6,6 +6,7 @@ import { SearchField } from "@/components/SearchField";
 import { Tabs } from "@/components/Tabs";
 import { AuditLog } from "./AuditLog";
 import { Keys } from "./Keys";
+import { DefaultLimitsDialog } from "./LimitsOfKeyDialog";
 import { NewKeyDialog } from "./NewKeyDialog";
 import type { AccessSearch, AccessTab } from "./search";
 
@@ -15,6 +16,7 @@ export function AccessPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const [creating, setCreating] = useState(false);
+  const [limiting, setLimiting] = useState(false);
   const tab = search.tab ?? "keys";
   const text = search.q ?? "";
   const show = (change: AccessSearch, replace = false) =>
@@ -24,9 +26,12 @@ export function AccessPage() {
       title="Access"
       actions={
         tab === "keys" ? (
-          <Button look="primary" icon="add" onClick={() => setCreating(true)}>
-            New key
-          </Button>
+          <>
+            <Button onClick={() => setLimiting(true)}>Default limits…</Button>
+            <Button look="primary" icon="add" onClick={() => setCreating(true)}>
+              New key
+            </Button>
+          </>
         ) : undefined
       }
       toolbar={
@@ -50,6 +55,7 @@ export function AccessPage() {
       }
     >
       {tab === "keys" ? <Keys text={text} onCreate={() => setCreating(true)} /> : <AuditLog text={text} />}
+      <DefaultLimitsDialog open={limiting} onClose={() => setLimiting(false)} />
       <NewKeyDialog open={creating} onClose={() => setCreating(false)} />
     </Page>
   );

@@ -8,10 +8,13 @@ import { ConfirmDialog } from "@/components/ConfirmDialog";
 import { cx } from "@/components/cx";
 import { Card } from "@/components/Page";
 import { Pill } from "@/components/Pill";
+import { useNow } from "@/components/useNow";
 import { formatCount } from "@/format/rates";
 import { plural } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 import styles from "./Keys.module.css";
+import { describeLimits } from "./limits";
+import { LimitsOfKeyDialog } from "./LimitsOfKeyDialog";
 import { ModelsOfKeyDialog } from "./ModelsOfKeyDialog";
 import { accessQueries, useAccessChange } from "./queries";
 
@@ -20,6 +23,7 @@ export function Keys({ text, onCreate }: { text: string; onCreate: () => void })
   const usage = useQuery(accessQueries.usage());
   const [revoking, setRevoking] = useState<Key | null>(null);
   const [editing, setEditing] = useState<Key | null>(null);
+  const [limiting, setLimiting] = useState<Key | null>(null);
   const revoke = useAccessChange((id: string) => api.revokeKey(id));
   const close = () => setRevoking(null);
   if (keys.data === undefined) {
@@ -74,6 +78,7 @@ export function Keys({ text, onCreate }: { text: string; onCreate: () => void })
             }
             onRevoke={() => setRevoking(key)}
             onEdit={() => setEditing(key)}
+            onLimit={() => setLimiting(key)}
           />
         ))}
       </ul>
@@ -92,6 +97,7 @@ export function Keys({ text, onCreate }: { text: string; onCreate: () => void })
           be undone. Its usage counts are kept.
         </p>
       </ConfirmDialog>
+      <LimitsOfKeyDialog apiKey={limiting} onClose={() => setLimiting(null)} />
       <ModelsOfKeyDialog apiKey={editing} onClose={() => setEditing(null)} />
     </Card>
   );
@@ -106,17 +112,21 @@ interface KeyRowProps {
   used: Usage | "unknown" | "failed" | undefined;
   onRevoke: () => void;
   onEdit: () => void;
+  onLimit: () => void;
 }
 
-function KeyRow({ apiKey, used, onRevoke, onEdit }: KeyRowProps) {
+function KeyRow({ apiKey, used, onRevoke, onEdit, onLimit }: KeyRowProps) {
   const isRevoked = apiKey.revoked_at !== null;
+  const now = useNow();
+  const isExpired = apiKey.expires_at !== null && Date.parse(apiKey.expires_at) <= now;
+  const limits = describeLimits(apiKey.in_force);
   return (
     <li className={cx(styles.key, isRevoked && styles.revoked)}>
       <div className={styles.names}>
         <p className={styles.title}>
           <strong>{apiKey.name}</strong>
           <Pill tone={apiKey.scope === "admin" ? "violet" : "blue"}>{apiKey.scope}</Pill>
-          {isRevoked ? <Pill tone="grey">Revoked</Pill> : null}
+          {isRevoked ? <Pill tone="grey">Revoked</Pill> : isExpired ? <Pill tone="grey">Expired</Pill> : null}
         </p>
         <p className={styles.soft}>
           <code>{apiKey.hint}</code> · created {formatDateTime(apiKey.created_at)} by {apiKey.created_by}
@@ -128,6 +138,10 @@ function KeyRow({ apiKey, used, onRevoke, onEdit }: KeyRowProps) {
             : apiKey.models.length === 0
               ? "No models"
               : `Only ${apiKey.models.join(", ")}`}
+          {limits === "" ? "" : ` · ${limits}`}
+          {apiKey.expires_at === null
+            ? ""
+            : ` · ${isExpired ? "expired" : "expires"} ${formatDateTime(apiKey.expires_at)}`}
         </p>
       </div>
       <p className={styles.counts}>
@@ -146,6 +160,9 @@ function KeyRow({ apiKey, used, onRevoke, onEdit }: KeyRowProps) {
       </p>
       {isRevoked ? null : (
         <span className={styles.actions}>
+          <Button size="small" aria-label={`Limits of ${apiKey.name}`} onClick={onLimit}>
+            Limits…
+          </Button>
           <Button size="small" aria-label={`Models of ${apiKey.name}`} onClick={onEdit}>
             Models…
           </Button>

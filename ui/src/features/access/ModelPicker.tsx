@@ -4,7 +4,7 @@ import { Choice } from "@/components/Choice";
 import { modelQueries } from "@/data/models";
 import styles from "./ModelPicker.module.css";
 
-/** The models that a key may use: null means all, including models added later. */
+/** The models and routes that a key may use: null means all, including models added later. */
 export function ModelPicker({
   models,
   onChange,
@@ -13,6 +13,8 @@ export function ModelPicker({
   onChange: (models: string[] | null) => void;
 }) {
   const all = useQuery(modelQueries.list());
+  const routes = useQuery(modelQueries.routes());
+  const names = [...new Set([...(all.data ?? []), ...(routes.data ?? [])].map(({ name }) => name))].sort();
   return (
     <div className={styles.picker}>
       <Choice
@@ -30,11 +32,11 @@ export function ModelPicker({
         ) : (
           <InlineError error={all.error} />
         )
-      ) : all.data.length === 0 ? (
+      ) : names.length === 0 ? (
         <p>No models yet.</p>
       ) : (
         <ul className={styles.list}>
-          {all.data.map(({ name }) => (
+          {names.map((name) => (
             <li key={name}>
               <label className={styles.model}>
                 <input

@@ -7,6 +7,9 @@ import { Choice } from "@/components/Choice";
 import { CopyBox } from "@/components/CopyBox";
 import { Dialog, DialogActions } from "@/components/Dialog";
 import { TextField } from "@/components/TextField";
+import { LimitFieldset } from "./LimitFieldset";
+import { fieldsOf, limitsOf } from "./limits";
+import { expiryOf, ExpiryField } from "./LimitsOfKeyDialog";
 import { ModelPicker } from "./ModelPicker";
 import styles from "./NewKeyDialog.module.css";
 import { useAccessChange } from "./queries";
@@ -49,7 +52,11 @@ function Form({ onCreated, onClose }: { onCreated: (key: CreatedKey) => void; on
   const [name, setName] = useState("");
   const [scope, setScope] = useState<KeyScope>("user");
   const [models, setModels] = useState<string[] | null>(null);
-  const create = useAccessChange(() => api.createKey({ name: name.trim(), scope, models }));
+  const [limits, setLimits] = useState(fieldsOf({}));
+  const [expires, setExpires] = useState("");
+  const create = useAccessChange(async () =>
+    api.createKey({ name: name.trim(), scope, models, limits: limitsOf(limits), expires_at: expiryOf(expires) }),
+  );
   function submit(event: SubmitEvent) {
     event.preventDefault();
     create.mutate(undefined, { onSuccess: onCreated });
@@ -74,6 +81,8 @@ function Form({ onCreated, onClose }: { onCreated: (key: CreatedKey) => void; on
         ]}
       />
       <ModelPicker models={models} onChange={setModels} />
+      <LimitFieldset fields={limits} onChange={setLimits} empty="default" />
+      <ExpiryField value={expires} onChange={setExpires} />
       {create.isError ? <InlineError error={create.error} /> : null}
       <DialogActions>
         <Button onClick={onClose}>Cancel</Button>

@@ -10,6 +10,13 @@ export const accessQueries = {
       queryFn: ({ signal }) => api.listUsageByKey(signal),
       refetchInterval: 30_000,
     }),
+  usageOf: (id: string) =>
+    queryOptions({
+      queryKey: ["key-usage", id],
+      queryFn: ({ signal }) => api.readKeyUsage(id, signal),
+      refetchInterval: 5_000,
+    }),
+  defaults: () => queryOptions({ queryKey: ["key-defaults"], queryFn: ({ signal }) => api.readKeyDefaults(signal) }),
   audit: () =>
     infiniteQueryOptions({
       queryKey: ["audit"],
@@ -24,6 +31,11 @@ export function useAccessChange<T, R = void>(mutationFn: (change: T) => Promise<
   const client = useQueryClient();
   return useMutation({
     mutationFn,
-    onSettled: () => Promise.all([["keys"], ["audit"]].map((queryKey) => client.invalidateQueries({ queryKey }))),
+    onSettled: () =>
+      Promise.all(
+        [["keys"], ["audit"], ["key-usage"], ["key-defaults"]].map((queryKey) =>
+          client.invalidateQueries({ queryKey }),
+        ),
+      ),
   });
 }

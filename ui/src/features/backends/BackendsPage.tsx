@@ -192,15 +192,19 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
   });
   const found = Object.values(upgrades);
   const names = found
-    .filter(({ node_drift }) => node_drift.some(({ pinned }) => pinned === ""))
+    .filter(({ node_drift }) => node_drift.some((node) => skippedWhy(node) === ""))
     .map(({ backend_name }) => backend_name);
+  const held = found.filter(({ held_back }) => held_back !== "");
+  const newer = found.filter(({ held_back }) => held_back === "");
   if (found.length === 0) return null;
   return (
     <section className={styles.notice} aria-label="Upgrades">
       <div>
-        <strong>{plural(found.length, "backend can be upgraded", "backends can be upgraded")}</strong>
+        {newer.length === 0 ? null : (
+          <strong>{plural(newer.length, "backend can be upgraded", "backends can be upgraded")}</strong>
+        )}
         <ul>
-          {found.map((upgrade) => (
+          {newer.map((upgrade) => (
             <li key={upgrade.backend_name}>
               {upgrade.backend_name}: {upgrade.installed_version || "the installed build"} →{" "}
               {upgrade.available_version || "a newer build"} on {plural(upgrade.node_drift.length, "node")}
@@ -208,6 +212,21 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
             </li>
           ))}
         </ul>
+        {held.length === 0 ? null : (
+          <>
+            <strong>{plural(held.length, "newer version is held back", "newer versions are held back")}</strong>
+            <ul>
+              {held.map((upgrade) => (
+                <li key={upgrade.backend_name}>
+                  {upgrade.backend_name} {upgrade.available_version}: {upgrade.held_back}{" "}
+                  <Link to="/rollouts" search={{ q: upgrade.backend_name }}>
+                    View
+                  </Link>
+                </li>
+              ))}
+            </ul>
+          </>
+        )}
       </div>
       {names.length === 0 ? null : (
         <Button look="primary" icon="upgrade" onClick={() => setAsking(true)}>
@@ -225,7 +244,7 @@ function UpgradeNotice({ upgrades }: { upgrades: Upgrades }) {
       >
         <p>
           {names.join(", ")}: each node with these backends downloads the version that the galleries offer now. Nodes
-          where the version is pinned are skipped.
+          where the version is pinned or held back are skipped. More than three nodes change in waves.
         </p>
         <p>
           Running models are restarted on the new version, one after another. The previous versions stay on disk for a
@@ -264,14 +283,19 @@ function UncheckedNotice({ backends }: { backends: readonly FleetBackend[] }) {
   );
 }
 
+/** Why "Upgrade all" skips a node; empty if it does not. */
+const skippedWhy = ({ pinned, held_back, rolling_out }: Upgrades[string]["node_drift"][number]) =>
+  pinned || held_back || rolling_out;
+
 /** Nodes that "Upgrade all" skips. */
 function heldWords({ node_drift }: Upgrades[string]): string {
-  const pins = new Map<string, string[]>();
-  for (const { pinned, node_name } of node_drift) {
-    if (pinned !== "") pins.set(pinned, [...(pins.get(pinned) ?? []), node_name]);
+  const reasons = new Map<string, string[]>();
+  for (const node of node_drift) {
+    const reason = skippedWhy(node);
+    if (reason !== "") reasons.set(reason, [...(reasons.get(reason) ?? []), node.node_name]);
   }
-  return [...pins]
-    .map(([pinned, on]) => `; ${on.length > 3 ? plural(on.length, "node") : on.join(", ")}: ${pinned}`)
+  return [...reasons]
+    .map(([reason, on]) => `; ${on.length > 3 ? plural(on.length, "node") : on.join(", ")}: ${reason}`)
     .join("");
 }
 

@@ -241,6 +241,13 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
             </button>
           </Tooltip>
         )}
+        {place === undefined || place.held_back === "" ? null : (
+          <Tooltip text={sentence(place.held_back)}>
+            <button type="button" className={styles.mark} aria-label={`Held back: ${place.held_back}`}>
+              <Pill tone="yellow">Held back</Pill>
+            </button>
+          </Tooltip>
+        )}
         {place === undefined || place.unchecked === "" ? null : (
           <Tooltip text={`Cannot check for upgrades: ${place.unchecked}`}>
             <button type="button" className={styles.mark} aria-label={`Not checked for upgrades: ${place.unchecked}`}>
@@ -248,7 +255,9 @@ const Cell = memo(function Cell({ backend, node, place, available }: CellProps) 
             </button>
           </Tooltip>
         )}
-        {available === null ? null : <Pill tone="blue">{available}</Pill>}
+        {available === null || (place !== undefined && place.held_back !== "") ? null : (
+          <Pill tone="blue">{available}</Pill>
+        )}
       </span>
       <CellMenu backend={backend} node={node} place={place} available={available} />
     </div>

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Fragment, useState } from "react";
 import { api } from "@/api/client";
-import type { OnDrift, Policy } from "@/api/types";
+import type { Policy, PolicyRequest } from "@/api/types";
 import { Empty, Loading, messageOf, Problem } from "@/components/Answers";
 import { Button } from "@/components/Button";
 import { Select } from "@/components/Choice";
@@ -16,6 +16,7 @@ import { formatDateTime } from "@/format/time";
 import { ON_DRIFT } from "./drift";
 import { exceptionWords } from "./exceptions";
 import styles from "./Policies.module.css";
+import { rolloutWords, STRATEGIES, withStrategy } from "./policyRollout";
 import { galleryQueries, useBackendMutation } from "./queries";
 
 const where = (policy: Policy) =>
@@ -84,7 +85,11 @@ export function Policies() {
 
 function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
   const announce = useAnnounce();
-  const change = useBackendMutation((onDrift: OnDrift) => api.changePolicy(policy.id, onDrift));
+  const change = useBackendMutation((request: PolicyRequest) => api.changePolicy(policy.id, request));
+  const send = (request: PolicyRequest) =>
+    change.mutate(request, {
+      onError: (error) => announce.failed("Could not change the policy.", messageOf(error)),
+    });
   return (
     <li className={styles.policy}>
       <div>
@@ -100,6 +105,7 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
           {policy.uri === "" ? "" : `, from ${policy.uri}`}
         </p>
         {policy.ensure === "present" ? <p className={styles.soft}>{versionWords(policy)}</p> : null}
+        {policy.rollout === null ? null : <p className={styles.soft}>{rolloutWords(policy.rollout)}</p>}
         {policy.exception_count > 0 ? <Exceptions policy={policy} /> : null}
       </div>
       <Select
@@ -107,12 +113,17 @@ function PolicyRow({ policy, onEnd }: { policy: Policy; onEnd: () => void }) {
         about={`${policy.backend} on ${where(policy)}`}
         value={policy.on_drift}
         options={ON_DRIFT}
-        onChange={(onDrift) =>
-          change.mutate(onDrift, {
-            onError: (error) => announce.failed("Could not change the policy.", messageOf(error)),
-          })
-        }
+        onChange={(onDrift) => send({ on_drift: onDrift })}
       />
+      {policy.ensure === "present" ? (
+        <Select
+          label="Rollout"
+          about={`${policy.backend} on ${where(policy)}`}
+          value={policy.rollout?.strategy ?? "default"}
+          options={STRATEGIES}
+          onChange={(strategy) => send({ rollout: withStrategy(policy.rollout, strategy) })}
+        />
+      ) : null}
       <Button
         size="small"
         icon="remove"

@@ -12,6 +12,7 @@ import { useAnnounce } from "@/components/Toasts";
 import type { SeenNode } from "@/data/nodes";
 import { deletionWords } from "./deletion";
 import { ON_DRIFT } from "./drift";
+import { previewWords } from "./preview";
 import { galleryQueries, useBackendMutation } from "./queries";
 import { readTarget, TargetPicker, type TargetDraft } from "./TargetPicker";
 
@@ -201,6 +202,7 @@ function RequestForm({
           onChange={({ target }) => setReason(target.value)}
         />
       ) : null}
+      {request.verb === "upgrade" ? <Plan element={request.element} target={readTarget(draft)} /> : null}
       {request.verb === "delete" ? (
         <Consequence request={request} target={readTarget(draft)} isEverywhere={draft.kind === "all"} />
       ) : null}
@@ -212,6 +214,27 @@ function RequestForm({
         </Button>
       </DialogActions>
     </>
+  );
+}
+
+/** The waves of an upgrade and how each node changes, shown before it is started. */
+function Plan({ element, target }: { element: string; target: Target | string }) {
+  const isValid = typeof target !== "string";
+  const preview = useQuery({ ...galleryQueries.preview(element, isValid ? target : {}), enabled: isValid });
+  if (!isValid) return null;
+  if (preview.isError) return <InlineError error={preview.error} />;
+  if (preview.data === undefined) return <p role="status">Reading what would change.</p>;
+  const { title, waves, notes } = previewWords(preview.data);
+  return (
+    <div role="status" aria-label="What would change">
+      <p>{title}</p>
+      <ul>
+        {waves.flatMap(({ name, nodes }) => nodes.map((node) => <li key={`${name} ${node}`}>{`${name}: ${node}`}</li>))}
+      </ul>
+      {notes.map((note) => (
+        <p key={note}>{note}</p>
+      ))}
+    </div>
   );
 }
 

@@ -17,6 +17,14 @@ export const galleryQueries = {
       queryFn: () => api.readDependents(element, target),
       staleTime: 0,
     }),
+  /** The waves of an upgrade, and how each node would change. */
+  preview: (element: string, target: Target) =>
+    queryOptions({
+      queryKey: ["upgrade-preview", element, target],
+      queryFn: () => api.previewUpgrade(element, target),
+      staleTime: 0,
+      retry: false,
+    }),
   policies: () =>
     queryOptions({
       queryKey: ["policies"],

@@ -18,6 +18,7 @@ import { formatEta } from "@/format/rates";
 import { plural, sentence } from "@/format/text";
 import { formatDateTime } from "@/format/time";
 import { ConfigDialog } from "./ConfigEditor";
+import { Endpoints } from "./Endpoints";
 import { History } from "./History";
 import styles from "./ModelPanel.module.css";
 import { PendingNotice } from "./PendingNotice";
@@ -34,7 +35,9 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
     ...modelQueries.replicas(),
     select: (all) => all.filter(({ model_name }) => model_name === model.name),
   });
-  const replicas = read.data ?? [];
+  const serving = read.data ?? [];
+  // Attached endpoints have a section of their own: nobody starts or stops them.
+  const replicas = serving.filter(({ backend_type }) => backend_type !== "attached");
   const scheduling = useQuery({
     ...modelQueries.scheduling(),
     select: (all) => all.find(({ model_name }) => model_name === model.name),
@@ -51,6 +54,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
   const restore = restoreWords(model.number, failed === "" ? null : why.data?.restorable);
   const close = () => setOpenDialog(null);
   const isAlias = model.alias_of !== "";
+  const isStarted = !isAlias && model.backend !== "attached";
 
   return (
     <>
@@ -65,7 +69,9 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
         ) : (
           <p className={styles.status}>
             <Pill tone={state.tone}>{state.label}</Pill>{" "}
-            {schedulingWords(scheduling, state.word === "Unknown" ? undefined : state.ready)}
+            {isStarted
+              ? schedulingWords(scheduling, state.word === "Unknown" ? undefined : state.ready)
+              : "served by attached endpoints"}
           </p>
         )}
         {failed === "" ? null : (
@@ -98,7 +104,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
             Discard change
           </Button>
         )}
-        {isAlias ? null : (
+        {!isStarted ? null : (
           <Button
             look="primary"
             icon="resume"
@@ -117,7 +123,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
             Unload…
           </Button>
         ) : null}
-        {isAlias ? null : (
+        {!isStarted ? null : (
           <Button icon="settings" onClick={() => setOpenDialog("scale")}>
             Scale…
           </Button>
@@ -142,7 +148,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           </ul>
         </PanelSection>
       )}
-      {isAlias ? null : (
+      {!isStarted ? null : (
         <PanelSection title={read.data === undefined ? "Replicas" : `Replicas (${replicas.length})`}>
           {read.isPending ? (
             <Loading what="replicas" />
@@ -160,6 +166,7 @@ export function ModelPanel({ model, onClose }: { model: Model; onClose: () => vo
           )}
         </PanelSection>
       )}
+      {isAlias ? null : <Endpoints model={model} />}
       <PanelSection title="Configuration">
         <Facts>
           <Fact name="Backend">{model.backend || "none"}</Fact>

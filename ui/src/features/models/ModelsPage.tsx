@@ -18,9 +18,11 @@ import { failureCauses, modelState } from "@/data/modelState";
 import { useNodeNames } from "@/data/nodes";
 import { groupBy } from "@/format/groups";
 import { plural } from "@/format/text";
+import { AttachDialog } from "./AttachDialog";
 import { AddModelDialog } from "./ConfigEditor";
 import { ModelPanel } from "./ModelPanel";
 import styles from "./ModelsPage.module.css";
+import { RouteDialog, Routes } from "./Routes";
 import { modelDetailQueries, useModelChange } from "./queries";
 import type { ModelsSearch, ModelsTab } from "./search";
 import { pendingWords, restWords, schedulingWords } from "./states";
@@ -31,7 +33,10 @@ export function ModelsPage() {
   const search = route.useSearch();
   const navigate = route.useNavigate();
   const [adding, setAdding] = useState(false);
+  const [attaching, setAttaching] = useState(false);
+  const [routing, setRouting] = useState(false);
   const models = useQuery(modelQueries.list());
+  const routes = useQuery(modelQueries.routes());
   const tab = search.tab ?? "installed";
   const show = (change: Partial<ModelsSearch>, replace = false) =>
     void navigate({ search: (now) => ({ ...now, ...change }), replace });
@@ -58,9 +63,20 @@ export function ModelsPage() {
       <Page
         title="Models"
         actions={
-          <Button icon="add" onClick={() => setAdding(true)}>
-            Add a configuration
-          </Button>
+          tab === "routes" ? (
+            <Button icon="add" onClick={() => setRouting(true)}>
+              Add a route
+            </Button>
+          ) : (
+            <>
+              <Button icon="add" onClick={() => setAttaching(true)}>
+                Attach a server
+              </Button>
+              <Button icon="add" onClick={() => setAdding(true)}>
+                Add a configuration
+              </Button>
+            </>
+          )
         }
         toolbar={
           <>
@@ -70,12 +86,13 @@ export function ModelsPage() {
               onChange={(next) => show({ tab: next, q: "", open: "" })}
               tabs={[
                 { value: "installed", word: "Installed", count: models.data?.length },
+                { value: "routes", word: "Routes", count: routes.data?.length },
                 { value: "gallery", word: "Gallery" },
               ]}
             />
             <SearchField
-              label="Search models"
-              placeholder="Name, backend, description…"
+              label={tab === "routes" ? "Search routes" : "Search models"}
+              placeholder={tab === "routes" ? "Name, model…" : "Name, backend, description…"}
               text={search.q ?? ""}
               onText={(q) => show({ q }, true)}
             />
@@ -84,6 +101,8 @@ export function ModelsPage() {
       >
         {tab === "gallery" ? (
           <ModelGallery term={text} onInstalled={(name) => show({ tab: "installed", q: "", open: name })} />
+        ) : tab === "routes" ? (
+          <Routes text={text} />
         ) : models.data === undefined ? (
           models.isPending ? (
             <Loading what="models" />
@@ -109,6 +128,13 @@ export function ModelsPage() {
           <Installed models={models.data} text={text} openName={search.open} onOpen={(name) => show({ open: name })} />
         )}
       </Page>
+      <AttachDialog
+        open={attaching}
+        model=""
+        onClose={() => setAttaching(false)}
+        onAttached={(name) => show({ tab: "installed", q: "", open: name })}
+      />
+      <RouteDialog open={routing} route={null} onClose={() => setRouting(false)} />
       <AddModelDialog
         open={adding}
         onClose={() => setAdding(false)}
@@ -183,7 +209,10 @@ function ModelCard({ model, replicas: knownReplicas, loads: knownLoads, scheduli
   const failed = failureCauses(replicas, loads)[0] ?? "";
   const waits = scheduling?.unsatisfiable_reason ?? loads.find(({ reason }) => reason)?.reason ?? "";
   const problem = restWords(scheduling, state.ready, { waits, failed }) || waits;
-  const words = schedulingWords(scheduling, state.word === "Unknown" ? undefined : state.ready);
+  const words =
+    model.backend === "attached"
+      ? "servers that Corral does not start"
+      : schedulingWords(scheduling, state.word === "Unknown" ? undefined : state.ready);
   return (
     <button type="button" className={styles.card} aria-pressed={isOpen} onClick={onOpen}>
       <span className={styles.head}>

@@ -17,6 +17,12 @@ export const modelDetailQueries = {
       queryKey: ["revision-changes", name, number],
       queryFn: ({ signal }) => api.readChanges(name, number, signal),
     }),
+  endpoints: (name: string) =>
+    queryOptions({
+      queryKey: ["endpoints", name],
+      queryFn: ({ signal }) => api.listEndpoints(name, signal),
+      refetchInterval: 5_000,
+    }),
   why: (name: string) =>
     queryOptions({
       queryKey: ["why-model", name],
@@ -42,6 +48,8 @@ const CHANGED = [
   "replicas",
   "replicas-summary",
   "scheduling",
+  "endpoints",
+  "routes",
 ];
 
 export function useModelChange<T, R = void>(mutationFn: (change: T) => Promise<R>) {

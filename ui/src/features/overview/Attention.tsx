@@ -7,6 +7,7 @@ import { backendQueries } from "@/data/backends";
 import { modelQueries } from "@/data/models";
 import { isOffline, isUnhealthy, useHeldNodes, type SeenNode } from "@/data/nodes";
 import { operationQueries } from "@/data/operations";
+import { rolloutQueries } from "@/data/rollouts";
 import { systemQueries } from "@/data/system";
 import { closed, plural, sentence, stopped } from "@/format/text";
 import styles from "./Attention.module.css";
@@ -19,6 +20,7 @@ import {
   identityConcerns,
   modelConcerns,
   pendingEdits,
+  rolloutConcerns,
   slowBuildConcerns,
   upgradableBackends,
   type ModelConcern,
@@ -31,6 +33,7 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
     operations: useQuery(operationQueries.list()),
     "changes that need a manual retry": useQuery(operationQueries.exhausted()),
     backends: useQuery(backendQueries.fleet()),
+    rollouts: useQuery(rolloutQueries.list()),
     upgrades: useQuery(backendQueries.upgrades()),
     "slow builds": useQuery(backendQueries.slow()),
     models: useQuery(modelQueries.summary()),
@@ -52,13 +55,25 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
   const edits = pendingEdits(queries["model list"].data ?? []);
   const drifting = driftingPlaces(queries.backends.data ?? [], exhausted);
   const upgradable = upgradableBackends(queries.upgrades.data ?? {});
+  const rollouts = rolloutConcerns(queries.rollouts.data?.rollouts ?? []);
   const slow = slowBuildConcerns(queries["slow builds"].data ?? []);
   const isBusGone = bus?.connected === false;
   const isCalm =
     !isBusGone &&
-    [unread, pending, claimed, unavailable, exhausted, failing, models, edits, drifting, slow, upgradable].every(
-      (found) => found.length === 0,
-    );
+    [
+      unread,
+      pending,
+      claimed,
+      unavailable,
+      exhausted,
+      failing,
+      models,
+      edits,
+      drifting,
+      rollouts,
+      slow,
+      upgradable,
+    ].every((found) => found.length === 0);
 
   return (
     <Card title="Needs attention">
@@ -151,6 +166,20 @@ export function Attention({ nodes }: { nodes: readonly SeenNode[] }) {
               </Link>
             }
           />
+          {rollouts.slice(0, MOST_LISTED).map(({ id, tone, text, detail }) => (
+            <Item
+              key={`rollout ${id}`}
+              tone={tone}
+              text={text}
+              detail={detail}
+              action={
+                <Link to="/rollouts/$rolloutId" params={{ rolloutId: id }}>
+                  View
+                </Link>
+              }
+            />
+          ))}
+          <Rest count={rollouts.length} what="rollouts need attention" to={<Link to="/rollouts">Show all</Link>} />
           <ModelItems concerns={models} />
           <Rest count={models.length} what="models below desired replicas" to={<Link to="/models">Show all</Link>} />
           <ModelItems concerns={edits} />

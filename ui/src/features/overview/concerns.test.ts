@@ -9,6 +9,8 @@ import type {
   Operation,
   OperationNode,
   Replica,
+  Rollout,
+  RolloutState,
   Scheduling,
 } from "@/api/types";
 import {
@@ -19,6 +21,7 @@ import {
   identityConcerns,
   modelConcerns,
   pendingEdits,
+  rolloutConcerns,
   slowBuildConcerns,
   upgradableBackends,
 } from "./concerns";
@@ -168,11 +171,59 @@ test("a model below its desired replicas is listed, with a milder tone while it 
   });
 });
 
-test("a backend that is pinned everywhere is not listed as upgradable", () => {
-  const drift = (...pins: string[]) => ({ node_drift: pins.map((pinned) => ({ pinned })) });
+test("a backend that is pinned or held back everywhere is not listed as upgradable", () => {
+  const drift = (...pins: string[]) => ({
+    node_drift: pins.map((pinned) => ({ pinned, held_back: "", rolling_out: "" })),
+  });
+  const failed = { node_drift: [{ pinned: "", held_back: "2.0 is held back", rolling_out: "" }] };
+  const running = { node_drift: [{ pinned: "", held_back: "", rolling_out: "wave 2 has not begun" }] };
   expect(
-    upgradableBackends({ held: drift("pinned to 1"), partly: drift("pinned to 1", ""), newer: drift("") }),
+    upgradableBackends({
+      held: drift("pinned to 1"),
+      partly: drift("pinned to 1", ""),
+      newer: drift(""),
+      failed,
+      running,
+    }),
   ).toEqual(["partly", "newer"]);
+});
+
+test("rollouts that wait for a person and versions that failed are listed, running and allowed ones are not", () => {
+  const rollout = (state: RolloutState, held_back = false, is_overdue = false) => ({
+    id: state,
+    backend: "echo",
+    versions: [{ version: "2.0" }, { version: "2.0" }] as Rollout["versions"],
+    state,
+    reason: "it crashed",
+    summary: "paused in wave 1 of 2: lunch",
+    held_back,
+    is_overdue,
+  });
+  expect(rolloutConcerns([rollout("running", false, true)])).toEqual([
+    {
+      id: "running",
+      tone: "warn",
+      text: "The rollout of echo 2.0 makes no progress",
+      detail: "Paused in wave 1 of 2: lunch.",
+    },
+  ]);
+  expect(rolloutConcerns([rollout("running"), rollout("completed"), rollout("aborted"), rollout("failed")])).toEqual(
+    [],
+  );
+  expect(rolloutConcerns([rollout("paused"), rollout("failed", true)])).toEqual([
+    {
+      id: "paused",
+      tone: "warn",
+      text: "The rollout of echo 2.0 is paused",
+      detail: "Paused in wave 1 of 2: lunch.",
+    },
+    {
+      id: "failed",
+      tone: "bad",
+      text: "The rollout of echo 2.0 failed; the version is held back",
+      detail: "It crashed.",
+    },
+  ]);
 });
 
 test("lists an edit that could not be loaded, not one that is loading", () => {

@@ -8,6 +8,7 @@ import type {
   Operation,
   OperationNode,
   Replica,
+  Rollout,
   Scheduling,
   SlowBuild,
 } from "@/api/types";
@@ -102,13 +103,43 @@ export function driftingPlaces(
   );
 }
 
-/** Without backends that are pinned everywhere: an administrator decided against the newer version. */
+/** Without backends that are pinned or held back everywhere: an administrator or a gate decided against the newer
+ * version, or a rollout is bringing it. */
 export function upgradableBackends(
-  upgrades: Readonly<Record<string, { node_drift: readonly { pinned: string }[] }>>,
+  upgrades: Readonly<
+    Record<string, { node_drift: readonly { pinned: string; held_back: string; rolling_out: string }[] }>
+  >,
 ): string[] {
   return Object.entries(upgrades).flatMap(([name, { node_drift }]) =>
-    node_drift.some(({ pinned }) => pinned === "") ? [name] : [],
+    node_drift.some(({ pinned, held_back, rolling_out }) => pinned + held_back + rolling_out === "") ? [name] : [],
   );
+}
+
+/** Rollouts that wait for a person or for too long, and versions that failed and were not allowed since. */
+export function rolloutConcerns(
+  rollouts: readonly Pick<
+    Rollout,
+    "id" | "backend" | "versions" | "state" | "reason" | "summary" | "held_back" | "is_overdue"
+  >[],
+): { id: string; tone: Tone; text: string; detail: string }[] {
+  return rollouts.flatMap(({ id, backend, versions, state, reason, summary, held_back, is_overdue }) => {
+    const what = `${backend} ${[...new Set(versions.map(({ version }) => version))].join(", ")}`.trimEnd();
+    const found = (tone: Tone, text: string, detail: string) => [{ id, tone, text, detail: closed(detail) }];
+    switch (state) {
+      case "rolling_back":
+        return found("bad", `The rollout of ${what} is being rolled back`, reason);
+      case "failed":
+        return held_back ? found("bad", `The rollout of ${what} failed; the version is held back`, reason) : [];
+      case "running":
+        return is_overdue ? found("warn", `The rollout of ${what} makes no progress`, summary) : [];
+      case "paused":
+        return found("warn", `The rollout of ${what} is paused`, summary);
+      case "awaiting_promotion":
+        return found("warn", `The rollout of ${what} waits for a promotion`, summary);
+      default:
+        return [];
+    }
+  });
 }
 
 /** CPU builds on nodes with an accelerator, with what corrects it. */

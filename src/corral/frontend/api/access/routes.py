@@ -5,15 +5,17 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
+from corral.core.access.key_limits import KeyLimits
 from corral.core.durations import parse_duration_s
 from corral.core.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
+from corral.frontend.api.access.limits import LimitsInForceView, LimitsView
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.times import time_of
 from corral.frontend.auth.rules import SESSION_COOKIE, Authorizer
 from corral.frontend.http.middleware import client_address
-from corral.store.access.api_keys import ApiKey, Scope, hash_secret
+from corral.store.access.api_keys import KEEP, ApiKey, Scope, hash_secret
 from corral.store.stores import Stores
 from corral.system import Ids
 
@@ -39,12 +41,29 @@ class KeyView(BaseModel):
     revoked_at: datetime | None
     models: list[str] | None
     """The models that the key may use; null for all."""
+    limits: LimitsView
+    """Of the key itself."""
+    in_force: LimitsInForceView
+    """With the defaults for what the key has no limit of its own for."""
+    expires_at: datetime | None
+    """Null: never."""
 
 
 class NewKey(BaseModel):
     name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
     scope: Scope = Scope.USER
     models: AllowList = None
+    limits: LimitsView = LimitsView()
+    expires_at: AwareDatetime | None = None
+
+
+class KeyChange(BaseModel):
+    """Fields that are absent stay as they are."""
+
+    models: AllowList = None
+    limits: LimitsView = LimitsView()
+    """Limits that are absent stay as they are."""
+    expires_at: AwareDatetime | None = None
 
 
 class KeyModels(BaseModel):
@@ -86,19 +105,30 @@ def _view(key: ApiKey) -> dict[str, Any]:
         "created_by": key.created_by,
         "revoked_at": time_of(key.revoked_at or None),
         "models": None if key.models is None else list(key.models),
+        "limits": LimitsView.of(key.limits),
+        "in_force": LimitsInForceView.of(key.in_force),
+        "expires_at": time_of(key.expires_at),
     }
+
+
+def _ms(at: datetime | None) -> int | None:
+    return None if at is None else round(at.timestamp() * 1000)
 
 
 def new_api_key(ids: Ids) -> str:
     return KEY_PREFIX + ids.token()
 
 
-async def _resolve_aliases(stores: Stores, names: list[str] | None) -> list[str] | None:
-    """The models' own names. An unknown name is rejected now, not at the first use of the key."""
-    if names is None:
-        return None
+async def _resolve_names(stores: Stores, names: list[str] | None) -> list[str] | None:
+    """Names of routes, and the models' own names. An unknown name is rejected now, not at the first use of the key."""
+    if not names:
+        return names
+    routes = {one.route.name for one in await stores.public_routes.read_all()}
     resolved = []
     for name in names:
+        if name in routes:  # also where it is an alias: requests with this name take the route
+            resolved.append(name)
+            continue
         try:
             model = await stores.models.read(name)
         except NotFound as error:
@@ -119,19 +149,43 @@ def key_routes(stores: Stores, authorizer: Authorizer, ids: Ids, notify: Callabl
     @router.post("", status_code=201)
     async def create_key(body: NewKey, actor: Actor) -> CreatedKey:
         """Creates an API key. Only this answer contains its secret."""
-        models = await _resolve_aliases(stores, body.models)
+        models = await _resolve_names(stores, body.models)
         secret = new_api_key(ids)
         key = await stores.access.add_key(
-            id=ids.uuid(), name=body.name, scope=body.scope, key=secret, actor=actor, models=models, other_name=True
+            id=ids.uuid(),
+            name=body.name,
+            scope=body.scope,
+            key=secret,
+            actor=actor,
+            models=models,
+            limits=KeyLimits(**body.limits.given()),
+            expires_at=_ms(body.expires_at),
+            other_name=True,
         )
         authorizer.forget()
         return CreatedKey(**_view(key), key=secret)
 
     @router.put("/{id_or_name}/models")
     async def change_key_models(id_or_name: str, body: KeyModels, actor: Actor) -> KeyView:
-        """Sets the models that a key may use; `null` for all. Every frontend applies it within five seconds."""
-        models = await _resolve_aliases(stores, body.models)
+        """Sets the models and routes that a key may use; `null` for all. Every frontend applies it within five
+        seconds."""
+        models = await _resolve_names(stores, body.models)
         key = await stores.access.set_key_models(id_or_name, models, actor=actor)
+        authorizer.note_changed(key)
+        await notify(KEYS)
+        return KeyView(**_view(key))
+
+    @router.patch("/{id_or_name}")
+    async def edit_key(id_or_name: str, body: KeyChange, actor: Actor) -> KeyView:
+        """Changes limits, expiry date or models of a key. Every frontend applies it within five seconds."""
+        given = body.model_fields_set
+        key = await stores.access.edit_key(
+            id_or_name,
+            limits=body.limits.given(),
+            expires_at=_ms(body.expires_at) if "expires_at" in given else KEEP,
+            models=await _resolve_names(stores, body.models) if "models" in given else KEEP,
+            actor=actor,
+        )
         authorizer.note_changed(key)
         await notify(KEYS)
         return KeyView(**_view(key))

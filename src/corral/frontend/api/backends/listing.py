@@ -13,7 +13,8 @@ from corral.controller.backends.upgrades import UpgradeCheck
 from corral.core.backends.drift import Drift, DriftCause
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policy_exceptions import PolicyException, find_exceptions
-from corral.core.backends.upgrades import Offers, find_unchecked, find_upgrades, installed_names
+from corral.core.backends.rollouts import HeldBack
+from corral.core.backends.upgrades import Offers, OutdatedNode, find_unchecked, find_upgrades, installed_names
 from corral.core.nodes.node import NodeId, NodeStatus
 from corral.store.backends.intents import IntentStore
 from corral.store.backends.operations import OperationStore
@@ -49,6 +50,8 @@ class BackendOnNode:
     """The verb of the change that was requested and is not done yet; empty when there is none."""
     pinned: str
     """To which version it is pinned, since when, by whom and why; empty where it follows the galleries."""
+    held_back: str
+    """Why the newest version is not offered: in which rollout it failed, when and why. Empty where it is."""
     unchecked: str
     """Why it is unknown whether a newer version exists; empty when it is known."""
 
@@ -105,9 +108,10 @@ class FleetListing:
     async def _compute(self) -> _Computed:
         snapshot = await self._policies.read_snapshot()
         offers = await self._upgrades.read_offers(snapshot.states)
+        held = await self._upgrades.read_held_back()
 
         def compute() -> tuple[dict[str, bytes], dict[str, list[PolicyException]]]:
-            fleet = view_fleet(snapshot.states, snapshot.find_drift(), offers)
+            fleet = view_fleet(snapshot.states, snapshot.find_drift(), offers, held)
             exceptions = find_exceptions(snapshot.states, snapshot.policies, snapshot.previews)
             return {backend.name: msgspec.json.encode(backend) for backend in fleet}, exceptions
 
@@ -133,12 +137,16 @@ def fleet_listing_routes(listing: FleetListing) -> APIRouter:
     return router
 
 
-def view_fleet(states: Sequence[NodeBackends], drifts: Sequence[Drift], offers: Offers) -> list[FleetBackend]:
+def view_fleet(
+    states: Sequence[NodeBackends], drifts: Sequence[Drift], offers: Offers, held: Sequence[HeldBack] = ()
+) -> list[FleetBackend]:
     unchecked = {
         (name, one.node_id): one.reason for name, nodes in find_unchecked(states, offers).items() for one in nodes
     }
     lagging = {
-        (name, node.node_id) for name, upgrade in find_upgrades(states, offers).items() for node in upgrade.nodes
+        (name, node.node_id): node
+        for name, upgrade in find_upgrades(states, offers, held).items()
+        for node in upgrade.nodes
     }
     drift_at: dict[tuple[str, NodeId], list[Drift]] = {}
     for one in drifts:
@@ -146,7 +154,7 @@ def view_fleet(states: Sequence[NodeBackends], drifts: Sequence[Drift], offers: 
 
     def view(state: NodeBackends, name: str) -> BackendOnNode:
         place = (name, state.node.id)
-        return _view(state, name, drift_at.get(place, []), place in lagging, unchecked.get(place, ""))
+        return _view(state, name, drift_at.get(place, []), lagging.get(place), unchecked.get(place, ""))
 
     return [
         FleetBackend(name=name, nodes=[view(state, name) for state in sorted(there, key=lambda one: one.node.name)])
@@ -175,7 +183,9 @@ def _find_places(
     return places
 
 
-def _view(state: NodeBackends, name: str, drifts: Sequence[Drift], lagging: bool, unchecked: str) -> BackendOnNode:
+def _view(
+    state: NodeBackends, name: str, drifts: Sequence[Drift], lagging: OutdatedNode | None, unchecked: str
+) -> BackendOnNode:
     found = state.find(name)
     return BackendOnNode(
         node_id=state.node.id,
@@ -184,11 +194,12 @@ def _view(state: NodeBackends, name: str, drifts: Sequence[Drift], lagging: bool
         version=found.version if found is not None else "",
         digest=found.digest if found is not None else "",
         variant=found.name if found is not None else "",
-        current=found is not None and not lagging and not drifts,
+        current=found is not None and lagging is None and not drifts,
         drift=[DriftView(cause=one.cause, detail=one.detail, process_key=one.process_key) for one in drifts],
         versions=list(found.versions) if found is not None else [],
         pending=_pending_verb(state, name),
         pinned=desired.reason if (desired := state.desired_version(name)).pin is not None else "",
+        held_back=lagging.held_back if lagging is not None else "",
         unchecked=unchecked,
     )
 

@@ -15,7 +15,9 @@ from corral.core.backends.requests import (
     RequestedUpgrade,
 )
 from corral.frontend.api.access.principal import Actor
+from corral.frontend.api.backends.preview import DryRun, PreviewView, preview_view
 from corral.frontend.api.backends.targets import IdempotencyKey, Targeted, read_target
+from corral.frontend.api.rollouts.request import RolloutBody, read_rollout
 from corral.store.backends.create_operation import Admitted
 from corral.store.nodes.nodes import NodeStore
 
@@ -28,6 +30,8 @@ class InstallBody(Targeted):
     on_drift: OnDrift | None = None
     version: Annotated[str, Field(max_length=200)] = ""
     """A version, or the beginning of a digest, that is installed and pinned. Only for backends of a gallery."""
+    rollout: RolloutBody | None = None
+    """For nodes that have another version."""
 
 
 class ExternalInstallBody(InstallBody):
@@ -39,6 +43,7 @@ class ExternalInstallBody(InstallBody):
 class UpgradeBody(Targeted):
     unpin: bool = False
     """Upgrade pinned nodes too, and let them follow the galleries again. Otherwise they are skipped."""
+    rollout: RolloutBody | None = None
 
 
 class RollbackBody(Targeted):
@@ -51,6 +56,7 @@ class RollbackBody(Targeted):
 class PinBody(Targeted):
     version: Version
     """A version, or the beginning of a digest."""
+    rollout: RolloutBody | None = None
     reason: Reason = ""
     """Why, for people."""
 
@@ -77,22 +83,31 @@ def backend_routes(fleet: Fleet, nodes: NodeStore) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
     @router.post("/api/backends/install-external")
-    async def install_external(body: ExternalInstallBody, actor: Actor, key: IdempotencyKey = None) -> OperationStarted:
-        """Installs a backend from a location outside the galleries."""
+    async def install_external(
+        body: ExternalInstallBody, actor: Actor, key: IdempotencyKey = None, dry_run: DryRun = False
+    ) -> OperationStarted | PreviewView:
+        """Installs a backend from a location outside the galleries. With `dry_run`, only the plan is answered."""
         request = RequestedInstall(
             uri=body.uri,
             name=body.name or name_of(body.uri),
             alias=body.alias,
             force=body.force,
             on_drift=body.on_drift,
+            rollout=read_rollout(body.rollout),
             target=await read_target(body, nodes),
         )
+        if dry_run:
+            return preview_view(await fleet.preview(request))
         return started(await fleet.install(request, actor=actor, key=key), "backend installation started")
 
     @router.post("/api/backends/install/{reference:path}")
     async def install(
-        reference: str, actor: Actor, body: InstallBody | None = None, key: IdempotencyKey = None
-    ) -> OperationStarted:
+        reference: str,
+        actor: Actor,
+        body: InstallBody | None = None,
+        key: IdempotencyKey = None,
+        dry_run: DryRun = False,
+    ) -> OperationStarted | PreviewView:
         """Installs a backend by its reference, `name` or `gallery@name`, on every node that a build of it supports,
         and on such nodes that join later. With `@version` after it, that version is installed and pinned."""
         request = RequestedInstall(
@@ -100,20 +115,30 @@ def backend_routes(fleet: Fleet, nodes: NodeStore) -> APIRouter:
             force=body.force if body is not None else False,
             on_drift=body.on_drift if body is not None else None,
             version=body.version if body is not None else "",
+            rollout=read_rollout(body.rollout if body is not None else None),
             target=await read_target(body, nodes),
         )
+        if dry_run:
+            return preview_view(await fleet.preview(request))
         return started(await fleet.install(request, actor=actor, key=key), "backend installation started")
 
     @router.post("/api/backends/upgrade/{reference:path}")
     async def upgrade(
-        reference: str, actor: Actor, body: UpgradeBody | None = None, key: IdempotencyKey = None
-    ) -> OperationStarted:
+        reference: str,
+        actor: Actor,
+        body: UpgradeBody | None = None,
+        key: IdempotencyKey = None,
+        dry_run: DryRun = False,
+    ) -> OperationStarted | PreviewView:
         """Upgrades a backend to the version the galleries offer now, on the nodes that have it."""
         request = RequestedUpgrade(
             reference=reference,
             target=await read_target(body, nodes),
             unpin=body.unpin if body is not None else False,
+            rollout=read_rollout(body.rollout if body is not None else None),
         )
+        if dry_run:
+            return preview_view(await fleet.preview(request))
         return started(await fleet.upgrade(request, actor=actor, key=key), "backend upgrade started")
 
     @router.post("/api/backends/{reference}/rollback", status_code=202)
@@ -131,11 +156,19 @@ def backend_routes(fleet: Fleet, nodes: NodeStore) -> APIRouter:
         return started(await fleet.rollback(request, actor=actor, key=key), "backend rollback started")
 
     @router.post("/api/backends/{reference}/pin", status_code=202)
-    async def pin(reference: str, body: PinBody, actor: Actor, key: IdempotencyKey = None) -> OperationStarted:
+    async def pin(
+        reference: str, body: PinBody, actor: Actor, key: IdempotencyKey = None, dry_run: DryRun = False
+    ) -> OperationStarted | PreviewView:
         """Pins a backend to a version: nodes with another one change to it, and nodes that join later get it."""
         request = RequestedPin(
-            reference=reference, version=body.version, reason=body.reason, target=await read_target(body, nodes)
+            reference=reference,
+            version=body.version,
+            reason=body.reason,
+            rollout=read_rollout(body.rollout),
+            target=await read_target(body, nodes),
         )
+        if dry_run:
+            return preview_view(await fleet.preview(request))
         return started(await fleet.pin(request, actor=actor, key=key), "the version is pinned")
 
     @router.post("/api/backends/{reference}/follow", status_code=202)

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from corral.controller.backends.create_operation import Fleet
 from corral.controller.backends.upgrades import UpgradeCheck
 from corral.core.backends.requests import RequestedUpgrade
-from corral.core.backends.upgrades import OutdatedNode, Unchecked, Upgrade, describe_pinned
+from corral.core.backends.upgrades import OutdatedNode, Unchecked, Upgrade, describe_held_back, describe_pinned
 from corral.core.errors import Conflict, NotFound
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.message import Message
@@ -27,6 +27,8 @@ class UpgradeView:
     installed_digest: str
     available_digest: str
     node_drift: tuple[OutdatedNode, ...]
+    held_back: str
+    """In which rollout the available version failed, when and why, if that holds for all these nodes."""
 
 
 class UpgradesStarted(BaseModel):
@@ -36,6 +38,8 @@ class UpgradesStarted(BaseModel):
     """Why the others are not upgraded: their version is frozen, or they were deleted meanwhile."""
     pinned: dict[str, str]
     """Backends that are pinned on all nodes that have an older version: to what, and what is available."""
+    held_back: dict[str, str]
+    """Backends whose newer version failed in a rollout, or is being rolled out: which, since when and why."""
 
 
 def upgrade_routes(fleet: Fleet, checks: UpgradeCheck) -> APIRouter:
@@ -63,11 +67,15 @@ def upgrade_routes(fleet: Fleet, checks: UpgradeCheck) -> APIRouter:
 
     @router.post("/api/backends/upgrades/apply", status_code=202)
     async def upgrade_all(actor: Actor) -> UpgradesStarted:
-        """Upgrades every backend that has a newer version, except on nodes where its version is pinned."""
-        answer = UpgradesStarted(jobs={}, refused={}, pinned={})
+        """Upgrades every backend that has a newer version, except on nodes where its version is pinned, and versions
+        that failed in a rollout or are being rolled out."""
+        answer = UpgradesStarted(jobs={}, refused={}, pinned={}, held_back={})
         for name, upgrade in (await checks.read()).items():
             if all(node.pinned for node in upgrade.nodes):
                 answer.pinned[name] = describe_pinned(upgrade.nodes)
+                continue
+            if all(node.is_skipped for node in upgrade.nodes):
+                answer.held_back[name] = describe_held_back(upgrade.nodes)
                 continue
             request = RequestedUpgrade(reference=name)
             try:
@@ -88,4 +96,5 @@ def _view(name: str, upgrade: Upgrade) -> UpgradeView:
         installed_digest=first.digest,
         available_digest=first.available_digest,
         node_drift=upgrade.nodes,
+        held_back=describe_held_back(upgrade.nodes) if all(node.held_back for node in upgrade.nodes) else "",
     )

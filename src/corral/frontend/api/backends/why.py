@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Response
 
 from corral.controller.backends.policy_controller import PolicyReconciler
+from corral.controller.backends.slow_builds import SlowBuilds
 from corral.controller.backends.upgrades import UpgradeCheck
 from corral.core.backends.drift import Drift, DriftCause, FleetSnapshot
 from corral.core.backends.explain import BackendContext, ExplainedBackend, explain_backend
 from corral.core.backends.planning import NodeBackends, as_known
+from corral.core.backends.slow_builds import SlowBuild
 from corral.core.causes import brief_cause
 from corral.core.errors import NotFound
 from corral.core.nodes.targets import find_node
 from corral.frontend.http.json_response import MsgspecJson
-from corral.store.serving.rollouts import RolloutView
+from corral.store.serving.replacements import ReplacementView
 from corral.store.stores import Stores
 
 
@@ -23,15 +25,20 @@ from corral.store.stores import Stores
 class BackendExplanation:
     backend: str
     nodes: list[ExplainedBackend]
+    slow_builds: list[SlowBuild]
+    """Of these nodes."""
 
 
-def backend_why_routes(stores: Stores, policies: PolicyReconciler, upgrades: UpgradeCheck) -> APIRouter:
+def backend_why_routes(
+    stores: Stores, policies: PolicyReconciler, upgrades: UpgradeCheck, slow: SlowBuilds
+) -> APIRouter:
     router = APIRouter(tags=["backends"])
 
     @router.get("/api/why/backends/{name:path}", response_model=BackendExplanation)
     async def explain(name: str, node: str | None = None) -> Response:
         """Shows, for each node that has the backend or is to get it, or for one node: why this build and this version,
-        whether an upgrade is held back, and why drift is not corrected. `name` is a backend, a build or an alias."""
+        whether an upgrade is held back, what an open rollout waits for, why drift is not corrected, and whether an
+        accelerator is not used. `name` is a backend, a build or an alias."""
         snapshot = await policies.read_snapshot()
         name = as_known(name, snapshot.states, snapshot.policies).rpartition("@")[2]
         states = _pick(snapshot, name, node)
@@ -49,13 +56,23 @@ def backend_why_routes(stores: Stores, policies: PolicyReconciler, upgrades: Upg
             ),
             retry=policies.exhausted_retry,
             replacing=await _read_replacing(stores, states, drifts),
+            rollouts=await stores.rollouts.read_open(),
+            held=await upgrades.read_held_back(),
+            statuses={one.node.id: one.node.status for one in snapshot.states},
+            now_ms=await stores.rollouts.now_ms(),
         )
         explained = []
         for state in states:
             key = state.key_of(name)
             here = [one for one in drifts if one.node_id == state.node.id and one.backend == key]
             explained.append(explain_backend(state, name, here, offers.get((key, state.node.id)), context))
-        return MsgspecJson(BackendExplanation(backend=name, nodes=explained))
+        known = {name, *(one.build for one in explained)}
+        slow_builds = [
+            one
+            for one in await slow.read([state.node for state in states])
+            if one.backend in known or one.build in known
+        ]
+        return MsgspecJson(BackendExplanation(backend=name, nodes=explained, slow_builds=slow_builds))
 
     return router
 
@@ -83,11 +100,11 @@ async def _read_replacing(stores: Stores, states: Sequence[NodeBackends], drifts
     old = [one for one in drifts if one.cause is DriftCause.OLD_PROCESS and one.node_id in ids]
     if not old:
         return {}
-    view = await stores.rollouts.read(ids)
+    view = await stores.replacements.read(ids)
     return {one.process_key: _why_old(one, view) for one in old}
 
 
-def _why_old(drift: Drift, view: RolloutView) -> str:
+def _why_old(drift: Drift, view: ReplacementView) -> str:
     replica = next((one for one in view.replicas[drift.node_id] if one.process_key == drift.process_key), None)
     if replica is None:
         return "it is no replica of this cluster: whoever started it has to restart it"

@@ -15,7 +15,7 @@ from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.models.if_match import IfMatch, read_if_match
 from corral.frontend.api.models.view import ModelDetail, view_model_detail
 from corral.frontend.api.times import time_of
-from corral.frontend.models.downloads import Downloads
+from corral.frontend.models.check import ConfigChecks
 from corral.store.serving.models import ModelStore, StoredModel, parse_config_text
 from corral.store.serving.revision_rows import ModelRevision
 
@@ -64,7 +64,7 @@ class Rollback(BaseModel):
     comment: Comment = ""
 
 
-def history_routes(models: ModelStore, downloads: Downloads, notify_routes: Callable[[], Awaitable[None]]) -> APIRouter:
+def history_routes(models: ModelStore, checks: ConfigChecks, notify_routes: Callable[[], Awaitable[None]]) -> APIRouter:
     """Goes before the other routes of models, whose path parameters would match these paths."""
     router = APIRouter(prefix="/api/models", tags=["models"])
 
@@ -101,7 +101,7 @@ def history_routes(models: ModelStore, downloads: Downloads, notify_routes: Call
         expected = read_if_match(if_match) or model.newest.revision
         saved = await models.save(target.text, actor, expected=expected, comment=comment)
         await notify_routes()
-        return await view_model_detail(saved, response, models, downloads)
+        return await view_model_detail(saved, response, models, checks)
 
     return router
 

@@ -35,7 +35,7 @@ def model_routes(models: ModelStore, checks: ConfigChecks, notify_routes: Callab
     @router.get("/{name:path}")
     async def show_model(name: str, response: Response) -> ModelDetail:
         """Shows a model with its configuration; its revision is the ETag."""
-        return await view_model_detail(await models.read(name), response, models, checks.downloads)
+        return await view_model_detail(await models.read(name), response, models, checks)
 
     _add_change_routes(router, models, checks, notify_routes)
     return router
@@ -50,7 +50,7 @@ def _add_change_routes(
         await checks.check_new(parse_config_text(body.config), force=body.force)
         model = await models.save(body.config, actor, new=True, comment=body.comment)
         await notify_routes()
-        return await view_model_detail(model, response, models, checks.downloads)
+        return await view_model_detail(model, response, models, checks)
 
     @router.put("/{name:path}")
     async def edit_model(
@@ -71,7 +71,7 @@ def _add_change_routes(
         expected = read_if_match(if_match)
         model = await models.save(body.config, actor, expected=expected, comment=body.comment)
         await notify_routes()
-        return await view_model_detail(model, response, models, checks.downloads)
+        return await view_model_detail(model, response, models, checks)
 
     @router.delete("/{name:path}")
     async def delete_model(name: str, actor: Actor, if_match: IfMatch = None) -> ModelObject:

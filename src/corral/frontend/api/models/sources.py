@@ -18,6 +18,7 @@ from corral.frontend.api.models.view import ModelDetail, view_model_detail
 from corral.frontend.models.check import ConfigChecks
 from corral.frontend.models.directory_import import read_config_directory
 from corral.frontend.models.gallery import ModelGallery
+from corral.frontend.models.install import ModelInstaller
 from corral.store.serving.models import ModelStore, parse_config_text
 from corral.system import Disk
 
@@ -110,6 +111,7 @@ def _within(models_dir: Path, directory: str) -> Path:
 def model_source_routes(
     models: ModelStore,
     gallery: ModelGallery,
+    installer: ModelInstaller,
     checks: ConfigChecks,
     disk: Disk,
     models_dir: Path,
@@ -134,12 +136,8 @@ def model_source_routes(
     @router.post("/install", status_code=201)
     async def install_model(body: Installation, actor: Actor, response: Response) -> ModelDetail:
         """Adds a model from a gallery. Nodes download its files when they load it first."""
-        text = await gallery.read_config(body.name, name=body.install_as, overrides=body.overrides)
-        # The administrator did not write the gallery's entry: unknown fields are kept, and listed in the answer.
-        await checks.check_new(parse_config_text(text), force=True)
-        model = await models.save(text, actor, new=True, comment=f"from the gallery: {body.name}")
-        await notify_routes()
-        return await view_model_detail(model, response, models, checks.downloads)
+        model = await installer.install(body.name, actor, name=body.install_as, overrides=body.overrides)
+        return await view_model_detail(model, response, models, checks)
 
     @router.post("/import")
     async def import_models(body: Import, actor: Actor) -> Imported:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from corral.frontend.api.times import time_of
 from corral.frontend.gateway.drivers.prompts import warn_of_templates
-from corral.frontend.models.downloads import Downloads
+from corral.frontend.models.check import ConfigChecks
 from corral.store.serving.models import ModelStore, StoredModel
 
 
@@ -70,7 +70,7 @@ class ModelDetail(ModelObject):
     """Set while no replica with this revision has ever been ready: the number of the last one that served."""
     warnings: list[str]
     """Downloads that workers reject unless their settings allow them, with the setting; templates that cannot be
-    rendered."""
+    rendered, or have no effect."""
 
 
 def view_model(model: StoredModel) -> ModelObject:
@@ -78,7 +78,7 @@ def view_model(model: StoredModel) -> ModelObject:
 
 
 async def view_model_detail(
-    stored: StoredModel, response: Response, models: ModelStore, downloads: Downloads
+    stored: StoredModel, response: Response, models: ModelStore, checks: ConfigChecks
 ) -> ModelDetail:
     """Also sets the ETag of the answer."""
     model = stored.newest
@@ -89,7 +89,7 @@ async def view_model_detail(
         files=[ModelFileView(filename=file.filename, uri=file.uri, sha256=file.sha256) for file in model.config.files],
         restorable=(await models.read_restorable()).get(stored.name),
         unknown_fields=list(model.config.unknown_fields),
-        warnings=[*downloads.warn(model.config), *warn_of_templates(model.config)],
+        warnings=[*await checks.warn(model.config), *warn_of_templates(model.config)],
     )
 
 

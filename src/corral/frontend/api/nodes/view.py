@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from corral.bus.node_api import NodeFacts, decode_facts
+from corral.core.causes import join_reasons
 from corral.core.errors import InvalidInput
 from corral.core.nodes.labels import effective_labels
 from corral.core.nodes.node import NameClaim, Node, NodeState, NodeStatus
@@ -183,7 +184,7 @@ def _reason(node: Node) -> str:
         case NodeStatus.DRAINING:
             return "receives no new work" + (" (the worker is stopping)" if node.worker_draining else "")
         case NodeStatus.HEALTHY if node.conditions:
-            return "; ".join(f"{condition.reason}. {condition.remedy}".rstrip() for condition in node.conditions)
+            return join_reasons(f"{condition.reason}. {condition.remedy}".rstrip() for condition in node.conditions)
         case _:
             return node.presence_reason
 

@@ -16,6 +16,7 @@ from corral.core.backends.operations import (
     describe_running,
 )
 from corral.core.backends.progress import overlay
+from corral.core.causes import join_reasons
 from corral.core.nodes.node import NodeId
 from corral.core.sizes import format_bytes
 from corral.core.transfer import TransferProgress
@@ -134,7 +135,7 @@ def current_error(operation: Operation) -> str:
     if operation.finished_at is not None:
         return operation.error if operation.state is OperationState.FAILED else ""
     failing = [node for node in operation.nodes if node.has_failed]
-    return "; ".join(f"{node.node_name}: {node.error}" for node in failing)
+    return join_reasons(f"{node.node_name}: {node.error}" for node in failing)
 
 
 def describe(operation: Operation) -> str:

@@ -11,10 +11,13 @@ from pydantic import BaseModel
 from corral.core.backends.intents import Intent, IntentState, Verb
 from corral.core.backends.policies import Ensure, OnDrift, Policy
 from corral.core.backends.policy_exceptions import ExceptionCause, PolicyException
+from corral.core.backends.rollouts import RolloutRequest
 from corral.core.backends.version_pins import VersionPin
+from corral.core.errors import InvalidInput
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.backends.listing import Exceptions, FleetListing
 from corral.frontend.api.message import Message
+from corral.frontend.api.rollouts.request import RolloutBody, read_rollout
 from corral.frontend.api.times import time_of
 from corral.frontend.http.json_response import MsgspecJson
 from corral.store.stores import Stores
@@ -83,6 +86,8 @@ class PolicyView:
     exceptions: list[ExceptionView]
     """The first hundred, by name of the node."""
     exception_count: int
+    rollout: RolloutRequest | None
+    """How versions change on its nodes, where a command does not say it. None: by the settings."""
     pins: list[PinView]
     """Pins of this backend that may apply to its nodes, newest first. Without any, they follow the galleries."""
 
@@ -106,7 +111,9 @@ class IntentView:
 
 
 class PolicyBody(BaseModel):
-    on_drift: OnDrift
+    on_drift: OnDrift | None = None
+    rollout: RolloutBody | None = None
+    """How versions change on its nodes, where a command does not say it."""
 
 
 def policy_routes(stores: Stores, listing: FleetListing, notify: Callable[[str], Awaitable[None]]) -> APIRouter:
@@ -124,8 +131,14 @@ def policy_routes(stores: Stores, listing: FleetListing, notify: Callable[[str],
 
     @router.patch("/api/policies/{policy_id}", response_model=PolicyView)
     async def change_policy(policy_id: str, body: PolicyBody, actor: Actor) -> Response:
-        """Changes what the policy does about drift."""
-        policy = await stores.policies.set_on_drift(policy_id, body.on_drift, actor=actor)
+        """Changes what the policy does about drift, or how versions change on its nodes."""
+        rollout = read_rollout(body.rollout)
+        if rollout is None and body.on_drift is None:
+            raise InvalidInput("nothing to change: give on_drift or rollout")
+        if rollout is not None:
+            policy = await stores.policies.set_rollout(policy_id, rollout, actor=actor)
+        if body.on_drift is not None:
+            policy = await stores.policies.set_on_drift(policy_id, body.on_drift, actor=actor)
         await notify("backends")
         return MsgspecJson((await show(policy))[0])
 
@@ -172,6 +185,7 @@ def _policy(policy: Policy, exceptions: Exceptions, pins: Sequence[VersionPin]) 
             _exception(one, *exceptions.requested_by.get(one.operation_id, ("", None))) for one in exceptions.first
         ],
         exception_count=exceptions.count,
+        rollout=policy.rollout,
         pins=[_pin(pin) for pin in reversed(pins) if pin.backend == policy.backend and _is_shown(pin)],
     )
 

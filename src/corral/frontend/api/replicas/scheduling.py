@@ -11,8 +11,9 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, StrictBool, StrictStr
 
 from corral.controller.loads.coordinator import LoadCoordinator
-from corral.core.errors import CorralError
+from corral.core.errors import Conflict, CorralError
 from corral.core.nodes.targets import describe_no_match, pick_serving
+from corral.core.replicas.attached import NOT_STARTED
 from corral.core.replicas.scaling import Scheduling, check_prefix_match
 from corral.frontend.api.access.principal import Actor
 from corral.frontend.api.times import time_of
@@ -103,6 +104,15 @@ def view_scheduling(record: SchedulingRecord) -> SchedulingView:
     )
 
 
+async def _check_started(stores: Stores, body: SchedulingRequest) -> None:
+    """Raises Conflict if replicas are desired of a model for which nothing can be started."""
+    if not body.min_replicas and not body.spread_all:
+        return
+    found = next((model for model in await stores.models.read_all() if model.name == body.model_name), None)
+    if found is not None and found.config.is_attached:
+        raise Conflict(f"{found.name} has no replicas to scale: {NOT_STARTED}")
+
+
 async def _with_fit(
     view: SchedulingView, stores: Stores, loads: LoadCoordinator, desired: Scheduling
 ) -> SchedulingView:
@@ -137,6 +147,7 @@ def scheduling_routes(
     async def save_scheduling(body: SchedulingRequest, actor: Actor) -> Response:
         """Sets how many replicas a model has and on which nodes. The answer shows how many fit now."""
         stored = {record.scheduling.model: record.scheduling for record in await stores.scheduling.read_all()}
+        await _check_started(stores, body)
         record = await stores.scheduling.save(body.merged(stored.get(body.model_name)), actor=actor, ids=ids)
         await notify_routes()
         return SparseJson(await _with_fit(view_scheduling(record), stores, loads, record.scheduling))

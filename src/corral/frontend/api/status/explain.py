@@ -105,6 +105,13 @@ class FailureTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedModel:
+    model: str
+    reason: str
+    """`busy`, `away` or `failed`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestExplanation:
     id: str
     model: str
@@ -128,6 +135,10 @@ class RequestExplanation:
     candidates: list[ReplicaTrace] | None = None
     failed: list[FailureTrace] | None = None
     """Replicas that failed the request before one answered."""
+    route: str | None = None
+    """The public route that led to the model, if the client named one."""
+    skipped: list[SkippedModel] | None = None
+    """Models that the route prefers, and why the request did not go there."""
     ending: str | None = None
     """What the client of an unanswered request received."""
     decision: DecisionView | None = None
@@ -172,13 +183,14 @@ async def _explain_model(stores: Stores, in_flight: InFlight, slow: SlowBuilds, 
     replicas = [one for one in await stores.replicas.read_statuses() if one.row.model == model.name]
     serving = {one.row.node_id for one in replicas}
     slow_builds = await slow.read([node for node in nodes if node.id in serving])
+    peaks = await stores.footprints.read_peaks(model.name, model.revision)
     return ModelExplanation(
         model=model.name,
         revision=model.revision,
         number=model.number,
         replicas=[view_replica(one, in_flight, node=names.get(one.row.node_id, one.row.node_id)) for one in replicas],
         loads=[_view_job(job) for job in await stores.load_jobs.read_of_model(model.name)],
-        footprint_bytes=await stores.footprints.read_peaks(model.name, model.revision),
+        footprint_bytes={device: peak.memory_bytes for device, peak in peaks.items()},
         backoffs=[_view_backoff(names.get(node, node), backoff) for node, backoff in backoffs.items()],
         decisions=[view_decision(decision) for decision in await stores.decisions.read(model=model.name)],
         pending=view_pending(model),

@@ -9,11 +9,12 @@ from corral.controller.backends.slow_builds import SlowBuilds
 from corral.core.backends.slow_builds import SlowBuild
 from corral.core.errors import CorralError
 from corral.core.nodes.node import Node, NodeState
-from corral.store.nodes.nodes import NodeStore
+from corral.core.replicas.attached import AttachedEndpoint, EndpointState
+from corral.store.stores import Stores
 from corral.telemetry.metrics import CONTENT_TYPE, MetricRegistry, render
 
 
-def metrics_routes(read: Callable[[], str], nodes: NodeStore, slow: SlowBuilds) -> APIRouter:
+def metrics_routes(read: Callable[[], str], stores: Stores, slow: SlowBuilds) -> APIRouter:
     router = APIRouter(tags=["metrics"])
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
@@ -21,13 +22,30 @@ def metrics_routes(read: Callable[[], str], nodes: NodeStore, slow: SlowBuilds) 
         """Requests, durations, tokens, queues and open requests by model and node, and the states of the nodes, in
         Prometheus's text format."""
         try:
-            known = await nodes.read_all()
-            fleet = show_nodes(known, await slow.read(known))
+            known = await stores.nodes.read_all()
+            endpoints = await stores.attached_endpoints.read_all()
+            fleet = show_nodes(known, await slow.read(known)) + show_endpoints(endpoints)
         except CorralError:  # while the store is unreachable, the other metrics are still shown
             fleet = ""
         return Response(read() + fleet, headers={"Content-Type": CONTENT_TYPE})
 
     return router
+
+
+def show_endpoints(endpoints: Sequence[AttachedEndpoint]) -> str:
+    registry = MetricRegistry()
+    registry.gauges(
+        "corral_attached_endpoint_healthy",
+        "1 while an attached endpoint answers its health probes; 0 while it gets no requests.",
+        "model",
+        "node",
+        read=lambda: [
+            ((one.model, one.server.address), float(one.is_routed))
+            for one in endpoints
+            if one.state is EndpointState.ATTACHED
+        ],
+    )
+    return render(registry.collect()) if endpoints else ""
 
 
 def show_nodes(nodes: Sequence[Node], slow: Sequence[SlowBuild]) -> str:

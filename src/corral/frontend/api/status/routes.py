@@ -37,6 +37,7 @@ class FrontendInfo:
     program: str = "corral"
     """The program's name as it was started, for the join command."""
     store_problem: str = ""
+    is_stopping: bool = False
     """Why the last write failed; a read-only store is not enough to be ready."""
 
 
@@ -152,6 +153,8 @@ def status_routes(info: FrontendInfo, stores: Stores, feed: LiveFeed, tokens: Jo
             reason = "the store is not reachable"
         if info.store_problem:
             reason = f"the store is read-only: {info.store_problem}"
+        if info.is_stopping:
+            return JSONResponse({"status": "stopping", "reason": "this frontend is stopping"}, status_code=503)
         if reason:
             return JSONResponse({"status": "starting", "reason": reason}, status_code=503)
         return Response("ok")

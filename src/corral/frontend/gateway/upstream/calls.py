@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from corral.core.replicas.attached import ServerTrust
+from corral.formats.http_chunks import chunk_content
+
 Headers = dict[bytes, bytes]
 EVENT = b"data: "
+KEPT_MAX_BYTES = 128 * 1024
+"""Of one stream: about five hundred events."""
+USAGE_PARTS = 3
+"""The latest parts of a stream, which may hold its usage."""
 
 
 class FailureKind(Enum):
@@ -40,20 +47,41 @@ class ResponseSink(Protocol):
     def on_failure(self, failure: Failure) -> None: ...
 
 
+class EventReader(Protocol):
+    """Reads what a stream says."""
+
+    def read(self, data: bytes) -> None:
+        """Reads complete events."""
+        ...
+
+
 class ChunkRelay:
     """Forwards the chunks of a stream of events to the client.
 
-    It keeps the latest few, because they may hold the usage. In plain fields: another call for every chunk would cost
-    more than the rest."""
+    It keeps them, because the latest ones may hold the usage, and all together the text that another replica continues
+    if this one fails. In plain fields: another call for every chunk would cost more than the rest."""
 
-    __slots__ = ("_looked", "before_last", "earlier", "events", "last", "late", "write")
+    __slots__ = (
+        "_counted", "_looked", "has_forgotten", "is_chunked", "kept_bytes", "late", "parts", "reader", "tail", "write",
+    )  # fmt: skip
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
+    def __init__(self, write: Callable[[bytes], None], *, is_chunked: bool = True) -> None:
+        """`is_chunked`: what is kept is in HTTP's chunked coding."""
         self.write = write
-        self.events = 0
-        self.last = self.before_last = self.earlier = self._looked = b""
+        self.is_chunked = is_chunked
+        self.parts: list[bytes] = []
+        """Whole events each."""
+        self.kept_bytes = 0
+        self.reader: EventReader | None = None
+        """Reads what is not kept any longer."""
+        self.has_forgotten = False
+        """Whether parts are gone that nobody has read."""
+        self.tail = b""
+        """The beginning of an event that is not complete yet. The client gets only whole ones."""
         self.late = b""
         """Received and not written yet; see `Outbox`. Whoever writes to the client flushes first."""
+        self._looked = b""
+        self._counted = 0
 
     def flush(self) -> None:
         data, self.late = self.late, b""
@@ -65,19 +93,34 @@ class ChunkRelay:
         self.late = b""
 
     def keep(self, data: bytes) -> None:
-        self.events += data.count(EVENT)
-        self.earlier = self.before_last
-        self.before_last = self.last
-        self.last = data
+        self.parts.append(data)
+        self.kept_bytes += len(data)
+        if self.kept_bytes > KEPT_MAX_BYTES:
+            self.fold()
+
+    def fold(self, *, keep: int = USAGE_PARTS) -> None:
+        """Forgets all parts but the latest. `reader` reads them first."""
+        at = max(0, len(self.parts) - keep)
+        older, self.parts = self.parts[:at], self.parts[at:]
+        self._counted += sum(part.count(EVENT) for part in older)
+        self.kept_bytes = 0
+        if self.reader is None:
+            self.has_forgotten = self.has_forgotten or bool(older)
+        else:
+            self.reader.read(b"".join(map(chunk_content, older) if self.is_chunked else older))
+
+    @property
+    def events(self) -> int:
+        return self._counted + sum(part.count(EVENT) for part in self.parts)
 
     def kept(self) -> Iterable[bytes]:
-        """The oldest first."""
-        return (self.earlier, self.before_last, self.last)
+        """The latest parts, the oldest first."""
+        return self.parts[-USAGE_PARTS:]
 
     def take_moved(self) -> bool:
         """Whether data arrived since the last call."""
-        before, self._looked = self._looked, self.last
-        return self.last is not before
+        before, self._looked = self._looked, self.parts[-1] if self.parts else b""
+        return self._looked is not before
 
 
 class UpstreamCall(Protocol):
@@ -117,4 +160,6 @@ class UpstreamLink(Protocol):
 
 
 class Upstream(Protocol):
-    def open(self, address: str) -> UpstreamLink: ...
+    def open(self, address: str, *, trust: ServerTrust | None = None) -> UpstreamLink:
+        """`trust`: for a server with TLS."""
+        ...

@@ -1,14 +1,23 @@
 """One TCP connection to a replica, with one request at a time."""
 
 import asyncio
+import os
 import socket
+import ssl
 from functools import partial
 from typing import TYPE_CHECKING
 
 import httptools
 
 from corral.formats.http_chunks import are_whole_chunks
-from corral.frontend.gateway.upstream.calls import EVENT, ChunkRelay, Failure, FailureKind, Headers, ResponseSink
+from corral.frontend.gateway.upstream.calls import (
+    KEPT_MAX_BYTES,
+    ChunkRelay,
+    Failure,
+    FailureKind,
+    Headers,
+    ResponseSink,
+)
 
 if TYPE_CHECKING:
     from corral.frontend.gateway.upstream.upstream import HttpLink
@@ -23,7 +32,10 @@ RELAY_MAX_BYTES = 8192
 # The loop may read megabytes of one stream in one pass. More than this is written at once, because only written data
 # makes a client that does not read slow its replica down.
 LATE_MAX_BYTES = 64 * 1024
-_END = b"0\r\n\r\n"
+# How a chunk ends that ends with an event. Other chunks take the long way, which passes on only whole events.
+_EVENT_END = b"\n\n\r\n"
+_WITH_ADDRESSES = ("Multiple exceptions", "Connect call failed")
+_LONG_EVENT_END = b"\r\n\r\n\r\n"
 
 
 def _size_lines() -> list[bytes]:
@@ -184,13 +196,17 @@ class ReplicaConnection(asyncio.Protocol):
         if relay is not None:
             length = len(data)
             if (
-                length <= RELAY_MAX_BYTES and data[_SIZE_SLICES[length]] == _SIZE_LINES[length] and data[-2:] == b"\r\n"
-            ) or (data[-5:] != _END and are_whole_chunks(data)):
+                data[-4:] == _EVENT_END
+                and (
+                    (length <= RELAY_MAX_BYTES and data[_SIZE_SLICES[length]] == _SIZE_LINES[length])
+                    or are_whole_chunks(data)
+                )
+            ) or (data[-6:] == _LONG_EVENT_END and are_whole_chunks(data)):
                 # This runs for every chunk of every stream, so it makes as few calls as possible.
-                relay.events += data.count(EVENT)
-                relay.earlier = relay.before_last
-                relay.before_last = relay.last
-                relay.last = data
+                relay.parts.append(data)
+                relay.kept_bytes += length
+                if relay.kept_bytes > KEPT_MAX_BYTES:
+                    relay.fold()
                 if relay.late:
                     relay.late += data
                     if len(relay.late) > LATE_MAX_BYTES:
@@ -248,8 +264,9 @@ class ReplicaConnection(asyncio.Protocol):
 
     def _maybe_relay(self, data: bytes) -> None:
         # After the end of a chunk, only digits of the next size line may have arrived, and they do not end a line.
-        if self._relay_to is not None and self.between_chunks and data.endswith(b"\r\n"):
-            self._relay = self._relay_to
+        relay = self._relay_to
+        if relay is not None and self.between_chunks and data.endswith(b"\r\n") and not relay.tail:
+            self._relay = relay
 
     def on_headers_complete(self) -> None:
         if not self._complete:
@@ -343,4 +360,11 @@ def _keep_alive(connection: socket.socket | None) -> None:
 
 
 def describe_os_error(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    """Without addresses and names of hosts, which asyncio and TLS add: clients may read it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = error.verify_message.partition(", certificate is not valid for")[0]
+        return f"its certificate was rejected: {why}"
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return "no connection" if text.startswith(_WITH_ADDRESSES) else text

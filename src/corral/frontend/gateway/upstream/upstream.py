@@ -5,12 +5,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from corral.core.replicas.attached import ServerTrust
 from corral.formats.http_heads import RepeatedHead
 from corral.frontend.gateway.upstream.calls import FailureKind, Headers, ResponseSink
 from corral.frontend.gateway.upstream.connection import ReplicaConnection, UpstreamHttpCall, describe_os_error
 from corral.frontend.gateway.upstream.outbox import Outbox
+from corral.system.server_trust import UntrustedServer, check_peer, tls_context
 
 CONNECT_WITHIN_S = 2.0
+# Servers with TLS are often far away, and need several round trips.
+TLS_CONNECT_WITHIN_S = 5.0
 # Servers commonly close idle connections after 5 s. Closing earlier avoids writing to one that is being closed.
 IDLE_MAX_S = 4.0
 SWEEP_EVERY_S = 1.0
@@ -48,10 +52,10 @@ class HttpUpstream:
             link.end()
         await self._tasks.__aexit__(kind, error, trace)
 
-    def open(self, address: str) -> "HttpLink":
+    def open(self, address: str, *, trust: ServerTrust | None = None) -> "HttpLink":
         host, _, port = address.rpartition(":")
         link = HttpLink(
-            host.strip("[]"), int(port), self._outbox, self._connect, self._links.discard, self._hold_back_s
+            host.strip("[]"), int(port), self._outbox, self._connect, self._links.discard, self._hold_back_s, trust
         )
         self._links.add(link)
         return link
@@ -78,6 +82,7 @@ class HttpLink:
         connect: "Callable[[HttpLink, UpstreamHttpCall], None]",
         on_done: "Callable[[HttpLink], None]",
         hold_back_s: float,
+        trust: ServerTrust | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -85,6 +90,8 @@ class HttpLink:
         self._connect = connect
         self._on_done = on_done
         self._hold_back_s = hold_back_s
+        self._trust = trust
+        self._connect_within_s = CONNECT_WITHIN_S if trust is None else TLS_CONNECT_WITHIN_S
         self._idle: list[ReplicaConnection] = []
         self._held_back: list[ReplicaConnection] = []
         """Connections whose stream has ended, while it is unknown whether the replica keeps them."""
@@ -107,12 +114,14 @@ class HttpLink:
 
     async def connect(self, call: "UpstreamHttpCall") -> None:
         try:
-            async with asyncio.timeout(CONNECT_WITHIN_S):
-                _, connection = await self._loop.create_connection(
-                    lambda: ReplicaConnection(self), self._host, self._port
+            async with asyncio.timeout(self._connect_within_s):
+                tls = tls_context(self._trust) if self._trust is not None else None
+                transport, connection = await self._loop.create_connection(
+                    lambda: ReplicaConnection(self), self._host, self._port, ssl=tls
                 )
+            self._check(transport)
         except TimeoutError:
-            call.fail(FailureKind.UNREACHABLE, f"no connection within {CONNECT_WITHIN_S:g} s")
+            call.fail(FailureKind.UNREACHABLE, f"no connection within {self._connect_within_s:g} s")
         except OSError as error:
             call.fail(FailureKind.UNREACHABLE, describe_os_error(error))
         else:
@@ -122,10 +131,23 @@ class HttpLink:
             else:
                 connection.begin(call)
 
+    def _check(self, transport: asyncio.BaseTransport) -> None:
+        """Before anything is sent: a server with another certificate than the pinned one gets no key."""
+        if self._trust is None:
+            return
+        try:
+            check_peer(transport, self._trust)
+        except UntrustedServer:
+            if isinstance(transport, asyncio.WriteTransport):
+                transport.abort()
+            raise
+
     async def probe(self, request: bytes, *, within_s: float) -> bool:
         try:
             async with asyncio.timeout(within_s):
-                reader, writer = await asyncio.open_connection(self._host, self._port)
+                tls = tls_context(self._trust) if self._trust is not None else None
+                reader, writer = await asyncio.open_connection(self._host, self._port, ssl=tls)
+                self._check(writer.transport)
                 try:
                     if not request:
                         return await _is_kept(reader)

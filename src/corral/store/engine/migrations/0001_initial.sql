@@ -35,6 +35,7 @@ CREATE TABLE frontends (
 -- Access
 
 -- Of every secret only the hash is stored. `models`: a JSON list of the models the key may use; NULL means all.
+-- `limits`: a JSON object of the limits that differ from the defaults. `expires_at`: NULL means never.
 CREATE TABLE api_keys (
   id TEXT PRIMARY KEY,
   name TEXT NOT NULL,
@@ -42,9 +43,17 @@ CREATE TABLE api_keys (
   key_hash TEXT NOT NULL UNIQUE,
   hint TEXT NOT NULL,
   models TEXT,
+  limits TEXT NOT NULL DEFAULT '{}',
+  expires_at BIGINT,
   created_at BIGINT NOT NULL,
   created_by TEXT NOT NULL,
   revoked_at BIGINT
+);
+
+-- The limits of all keys that have none of their own: one row, or none.
+CREATE TABLE key_defaults (
+  id BIGINT PRIMARY KEY,
+  limits TEXT NOT NULL
 );
 
 -- Browser sessions of the web UI.
@@ -87,8 +96,38 @@ CREATE TABLE usage (
   PRIMARY KEY (day, key_id, model, node_id)
 );
 
--- The last batch each frontend wrote into `usage`, so that a repeated batch is not counted twice.
-CREATE TABLE usage_writers (
+-- How each version of a backend served each model on each node, by minute (minutes since 1970).
+CREATE TABLE version_figures (
+  digest TEXT NOT NULL,
+  minute BIGINT NOT NULL,
+  model TEXT NOT NULL,
+  node_id TEXT NOT NULL,
+  requests BIGINT NOT NULL,
+  errors BIGINT NOT NULL,
+  tokens_out BIGINT NOT NULL,
+  answer_ms BIGINT NOT NULL,
+  exits BIGINT NOT NULL DEFAULT 0,  -- processes that ended although nobody stopped them
+  PRIMARY KEY (digest, minute, model, node_id)
+);
+
+CREATE INDEX version_figures_minute ON version_figures (minute);
+
+-- The same for the time to the first token: streams by bucket (core/backends/serving_figures.py).
+CREATE TABLE version_first_tokens (
+  digest TEXT NOT NULL,
+  minute BIGINT NOT NULL,
+  model TEXT NOT NULL,
+  node_id TEXT NOT NULL,
+  bucket BIGINT NOT NULL,
+  streams BIGINT NOT NULL,
+  PRIMARY KEY (digest, minute, model, node_id, bucket)
+);
+
+CREATE INDEX version_first_tokens_minute ON version_first_tokens (minute);
+
+-- The last batch each writer of a frontend wrote into `usage` or `version_figures`, so that a repeated batch is not
+-- counted twice.
+CREATE TABLE batch_writers (
   id TEXT PRIMARY KEY,
   batch BIGINT NOT NULL,
   at BIGINT NOT NULL
@@ -256,7 +295,8 @@ CREATE TABLE operation_nodes (
 
 -- Intents: one backend on one node. `live`: not finished. `newest`: no later intent for the same backend and node
 -- exists. `stop_requested`: the intent is over, but its worker may still be running it. `final`: the worker reported a
--- failure that a retry cannot fix. `..._at_end`: the node's state when the intent failed.
+-- failure that a retry cannot fix. `held`: its wave of a rollout has not begun. `version_failed`: the version did not
+-- start on the node. `proof`: why the new version was accepted. `..._at_end`: the node's state when the intent failed.
 CREATE TABLE intents (
   id TEXT PRIMARY KEY,
   node_id TEXT NOT NULL,
@@ -273,6 +313,9 @@ CREATE TABLE intents (
   due_at BIGINT NOT NULL,
   last_error TEXT NOT NULL,
   final BOOLEAN NOT NULL DEFAULT false,
+  held BOOLEAN NOT NULL DEFAULT false,
+  version_failed BOOLEAN NOT NULL DEFAULT false,
+  proof TEXT NOT NULL DEFAULT '',
   cancel_requested BOOLEAN NOT NULL,
   stop_requested BOOLEAN NOT NULL DEFAULT false,
   claim_token TEXT,
@@ -310,7 +353,8 @@ CREATE TABLE backend_policies (
   created_at BIGINT NOT NULL,
   changed_at BIGINT NOT NULL,
   ended_at BIGINT,
-  ended_because TEXT NOT NULL
+  ended_because TEXT NOT NULL,
+  rollout TEXT NOT NULL DEFAULT ''
 );
 
 CREATE UNIQUE INDEX backend_policies_live ON backend_policies (backend, selector) WHERE ended_at IS NULL;
@@ -338,6 +382,73 @@ CREATE TABLE version_pins (
 CREATE INDEX version_pins_operation ON version_pins (operation_id);
 CREATE INDEX version_pins_in_force ON version_pins (backend) WHERE ended_by IS NULL;
 
+-- Rollouts: operations that change the version of a backend in waves. `outcome`: how one that is rolling back will end.
+-- `builds`: for each build the version before and after. `allowed_by`: who allowed a version again that had failed.
+CREATE TABLE rollouts (
+  operation_id TEXT PRIMARY KEY,
+  backend TEXT NOT NULL,
+  strategy TEXT NOT NULL,
+  gated BOOLEAN NOT NULL,
+  state TEXT NOT NULL,
+  outcome TEXT,
+  wave BIGINT NOT NULL,
+  wave_count BIGINT NOT NULL,
+  options TEXT NOT NULL,
+  builds TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  promoted BOOLEAN NOT NULL DEFAULT false,
+  rollback_operation_id TEXT,
+  allowed_by TEXT NOT NULL DEFAULT '',
+  created_at BIGINT NOT NULL,
+  changed_at BIGINT NOT NULL,
+  ended_at BIGINT
+);
+
+CREATE INDEX rollouts_open ON rollouts (created_at) WHERE ended_at IS NULL;
+CREATE INDEX rollouts_failed ON rollouts (created_at) WHERE state = 'failed' AND allowed_by = '';
+CREATE INDEX rollouts_created_at ON rollouts (created_at);
+CREATE INDEX rollouts_changed_at ON rollouts (changed_at);
+
+-- Nodes of a rollout. `inherited`: an earlier rollout, which this one replaced, had reached the node.
+CREATE TABLE rollout_nodes (
+  operation_id TEXT NOT NULL,
+  node_id TEXT NOT NULL,
+  node_name TEXT NOT NULL,
+  wave BIGINT NOT NULL,
+  node_class TEXT NOT NULL,
+  build TEXT NOT NULL,
+  previous_version TEXT NOT NULL,
+  previous_digest TEXT NOT NULL,
+  serves BOOLEAN NOT NULL,
+  method TEXT NOT NULL,
+  inherited BOOLEAN NOT NULL DEFAULT false,
+  PRIMARY KEY (operation_id, node_id)
+);
+
+-- Waves that have begun. `verdicts`: of the gates, as judged last.
+CREATE TABLE rollout_waves (
+  operation_id TEXT NOT NULL,
+  wave BIGINT NOT NULL,
+  began_at BIGINT NOT NULL,
+  soak_began_at BIGINT,
+  ended_at BIGINT,
+  verdicts TEXT NOT NULL DEFAULT '[]',
+  PRIMARY KEY (operation_id, wave)
+);
+
+-- What happened in a rollout, in order.
+CREATE TABLE rollout_events (
+  id {serial_key},
+  operation_id TEXT NOT NULL,
+  at BIGINT NOT NULL,
+  wave BIGINT NOT NULL,
+  actor TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  text TEXT NOT NULL
+);
+
+CREATE INDEX rollout_events_operation ON rollout_events (operation_id, id);
+
 -- The build each backend reference last resolved to, by node capability: used while a registry or gallery is down.
 CREATE TABLE resolved_builds (
   reference TEXT NOT NULL,
@@ -346,6 +457,24 @@ CREATE TABLE resolved_builds (
   resolved_at BIGINT NOT NULL,
   PRIMARY KEY (reference, capability)
 );
+
+-- Who fetches a blob for its site, and how far it is. Rows are worthless after some minutes.
+CREATE TABLE site_downloads (
+  site TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  node_id TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('leading', 'done', 'failed')),
+  bytes_done BIGINT NOT NULL,
+  bytes_at_start BIGINT NOT NULL,
+  granted_at BIGINT NOT NULL,
+  renewed_at BIGINT NOT NULL,
+  progressed_at BIGINT NOT NULL,
+  displaced TEXT NOT NULL DEFAULT '',
+  tried_at BIGINT,
+  PRIMARY KEY (site, digest)
+);
+CREATE INDEX site_downloads_renewed ON site_downloads (renewed_at);
+CREATE INDEX site_downloads_node ON site_downloads (node_id);
 
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Serving: models
@@ -399,6 +528,17 @@ CREATE TABLE pending_revisions (
   held BIGINT NOT NULL
 );
 
+-- Names for clients that lead to several models. `tiers`: a JSON list of lists of models with weights; the first is
+-- preferred, each next one is a fallback.
+CREATE TABLE public_routes (
+  name TEXT PRIMARY KEY,
+  tiers TEXT NOT NULL,
+  sticky BOOLEAN NOT NULL,
+  created_at BIGINT NOT NULL,
+  changed_at BIGINT NOT NULL,
+  changed_by TEXT NOT NULL
+);
+
 -- How many replicas of a model to run, where, and how to route to them.
 CREATE TABLE scheduling (
   model TEXT PRIMARY KEY,
@@ -437,6 +577,8 @@ CREATE TABLE replicas (
   reason TEXT NOT NULL,
   address TEXT NOT NULL,
   protocol TEXT NOT NULL,
+  endpoints TEXT NOT NULL,
+  continuation TEXT NOT NULL,
   token TEXT NOT NULL,
   process_key TEXT NOT NULL,
   pid BIGINT,
@@ -460,6 +602,31 @@ CREATE TABLE replicas (
 );
 
 CREATE INDEX replicas_model ON replicas (model);
+
+-- Servers that already run: they serve a model as replicas do, but nobody starts or stops them. `api_key` is stored in
+-- clear, as the tokens of replicas are: every frontend has to send it.
+CREATE TABLE attached_endpoints (
+  id TEXT PRIMARY KEY,
+  model TEXT NOT NULL,
+  url TEXT NOT NULL,
+  upstream_model TEXT NOT NULL,
+  protocol TEXT NOT NULL,
+  api_key TEXT NOT NULL,
+  ca_pem TEXT NOT NULL,
+  pin TEXT NOT NULL,
+  capacity BIGINT NOT NULL,
+  weight BIGINT NOT NULL,
+  state TEXT NOT NULL,
+  health TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  generation BIGINT NOT NULL,
+  last_used BIGINT NOT NULL,
+  created_at BIGINT NOT NULL,
+  created_by TEXT NOT NULL,
+  changed_at BIGINT NOT NULL
+);
+
+CREATE INDEX attached_endpoints_model ON attached_endpoints (model);
 
 -- Processes whose replica row was deleted before their node confirmed that they ended.
 CREATE TABLE revoked_processes (
@@ -553,6 +720,7 @@ CREATE TABLE footprints (
   backend_digest TEXT NOT NULL,
   device TEXT NOT NULL,
   peak_bytes BIGINT,
+  slots BIGINT,
   load_ms BIGINT,
   measured_at BIGINT NOT NULL,
   PRIMARY KEY (model, revision, backend_digest, device)
