@@ -3,7 +3,8 @@
     python benchmarks/key_limits.py [keys]
 
 Overshoot: four frontend processes. All keys ask more often than their limit of requests per minute allows, first evenly
-and then each on all connections at once. At most processes x limit may be answered in a minute (docs/limits.md).
+and then each on all connections at once; then the same with a limit of tokens per minute. Others send forty requests at
+the same moment, where four may be open. At most processes x limit may be admitted (docs/limits.md).
 Fairness: one key has more long requests than the queue has places, and ten keys send short ones. Their waiting time is
 compared to what it is without the long ones: at most twice as long.
 
@@ -36,6 +37,11 @@ from harness.waiting import wait_until
 
 PROCESSES = 4
 RPM = 30
+REQUEST_TOKENS = 6
+"""What the engine reports for a request of the flood."""
+CONCURRENT, AT_ONCE, CONCURRENT_KEYS = 4, 40, 20
+HELD_TOKENS = 6000
+"""Of requests that stay open for some seconds, until all of them have arrived."""
 ASKED = 2.5
 """How often each key asks, as a multiple of its limit."""
 CONNECTIONS = 64
@@ -153,20 +159,45 @@ def one_by_one(keys: list[str]) -> list[str]:
 
 
 async def measure_overshoot(admin: Admin, count: int) -> bool:
-    """Whether the bound holds."""
+    """Whether the bounds hold."""
     holds = True
-    for name, order in (("evenly", evenly), ("each at once", one_by_one)):
-        keys = make_keys(admin, name.replace(" ", "-"), count, requests_per_minute=RPM)
-        admitted, took_s = await flood(admin, order, keys)
-        over = [max(0, admitted[key] - RPM) / RPM for key in keys]
-        print(
-            f"{count} keys, {PROCESSES} processes, {name}: {sum(admitted.values())} answers in {took_s:.0f} s; over the"
-            f" limit by {statistics.mean(over):.1%} on average, {max(over):.0%} at most"
-            f" (bound {PROCESSES - 1:.0%}){'' if took_s < WINDOW_S else '; took longer than the window'}"
-        )
-        windows = math.ceil(took_s / WINDOW_S)
-        holds = holds and max(admitted.values()) <= PROCESSES * RPM * windows
-    return holds
+    for kind, limits in (
+        ("requests per minute", {"requests_per_minute": RPM}),
+        ("tokens per minute", {"tokens_per_minute": RPM * REQUEST_TOKENS}),
+    ):
+        for name, order in (("evenly", evenly), ("each at once", one_by_one)):
+            keys = make_keys(admin, f"{kind} {name}".replace(" ", "-"), count, **limits)
+            admitted, took_s = await flood(admin, order, keys)
+            windows = math.ceil(took_s / WINDOW_S)
+            tell_overshoot(f"{kind}, {count} keys, {name}", admitted, RPM, took_s)
+            holds = holds and max(admitted.values()) <= PROCESSES * RPM * windows
+    keys = make_keys(admin, "concurrent", CONCURRENT_KEYS, concurrent_requests=CONCURRENT)
+    admitted, took_s = await hold_open(admin, keys)
+    tell_overshoot(f"concurrent requests, {len(keys)} keys, each at once", admitted, CONCURRENT, took_s)
+    return holds and max(admitted.values()) <= PROCESSES * CONCURRENT
+
+
+def tell_overshoot(what: str, admitted: Counter[str], limit: int, took_s: float) -> None:
+    over = [max(0, count - limit) / limit for count in admitted.values()]
+    print(
+        f"{what}, {PROCESSES} processes: {sum(admitted.values())} admitted in {took_s:.0f} s; over the limit by"
+        f" {statistics.mean(over):.1%} on average, {max(over):.0%} at most (bound {PROCESSES - 1:.0%})"
+        f"{'' if took_s < WINDOW_S else '; took longer than the window'}",
+        flush=True,
+    )
+
+
+async def hold_open(admin: Admin, keys: list[str]) -> tuple[Counter[str], float]:
+    """As `flood`, of requests that are all open at the same time."""
+    admitted: Counter[str] = Counter()
+    began = time.monotonic()
+    for key in keys:
+        clients = [await connect(admin) for _ in range(AT_ONCE)]
+        statuses = await asyncio.gather(*(client.ask(key, HELD_TOKENS) for client in clients))
+        admitted[key] = statuses.count(200)
+        for client in clients:
+            client.close()
+    return admitted, time.monotonic() - began
 
 
 async def wait_times(admin: Admin, keys: list[str]) -> list[float]:

@@ -8,7 +8,8 @@ Each server gets one core. The load generator (wrk; our own for streams) and the
 Rounds alternate between the servers. The result is the median of the rounds and the ratios that the goals are about.
 `corral` is the gateway alone with a fixed route table, with keys, routing, limits, queue and metrics switched on.
 `limited` is the same with a key that has every kind of limit. `product` is a whole `corral up` with its defaults,
-measured from outside: bus, frontend and worker share the server's core, and the worker starts the mock replica.
+measured from outside: bus, frontend and worker share the server's core, and the worker starts the mock replica. Its key
+has every kind of limit too, in this checkout.
 
 `--compare` adds the gateway of another checkout as `before` and its `corral up` as `product before`, and prints the
 change of every figure. Use it to judge a change: figures of different runs on a shared machine do not compare.
@@ -49,6 +50,11 @@ WARM = ("32 connections", "256 connections", "32 kB prompts, 32 connections")
 PROMPT_BYTES = 32 * 1024
 PATH = "/v1/chat/completions"
 REPLICA = "upstream.py"
+# Every limit is checked, and none is reached.
+HIGH_LIMITS = (
+    "--rpm", "100000000", "--tpm", "100000000000", "--concurrent", "100000", "--daily-tokens", "10000000000000",
+    "--monthly-tokens", "100000000000000",
+)  # fmt: skip
 
 
 @dataclass
@@ -206,7 +212,9 @@ def start_product(name: str, directory: Path, port: int, tree: Path) -> Contesta
         "-",
         text=f"name: bench\nbackend: bench-engine\nparameters: {{model: {weights.name}}}\n",
     )
-    created = tell("keys", "create", "--name", "bench", "--json")
+    # The other checkout may not know limits.
+    limits = HIGH_LIMITS if tree == ROOT else ()
+    created = tell("keys", "create", "--name", "bench", *limits, "--json")
     found.key = json.loads(created)["key"] if created else ""
     return found
 
@@ -440,6 +448,9 @@ def changes(results: dict[str, dict[str, dict[str, float]]]) -> Iterator[str]:
                     for label, unit in (("throughput", "per_s"), ("CPU each", "cpu_us"), ("p50", "p50_us"))
                 ]
                 yield f"change of {name}, {case}, {rounds}: {', '.join(parts)}"
+            nginx = by_name.get("nginx", {}).get("per_s")
+            if nginx:
+                yield f"{name}, {case}: {before['per_s'] / nginx:.3f} x nginx before, {now['per_s'] / nginx:.3f} now"
 
 
 def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
