@@ -7,12 +7,14 @@ type Loader = () => Promise<unknown>;
 
 const loaders: Loader[] = [];
 
-/** Fails with its own error type. For an import error, the router would reload the page at once, which shows the
- * browser's error page while the frontend is down. */
+/** Fails with its own error type and text. By the text, the router recognizes an import error and would reload the page
+ * at once, which shows the browser's error page while the frontend is down. */
 export function late<Module>(load: () => Promise<Module>): () => Promise<Module> {
   const loaded = () =>
     load().catch((error: unknown): never => {
-      throw new CodeNotLoaded(error instanceof Error ? error.message : String(error));
+      throw new CodeNotLoaded(
+        `The page could not be loaded: ${error instanceof Error ? error.message : String(error)}`,
+      );
     });
   loaders.push(loaded);
   return loaded;
