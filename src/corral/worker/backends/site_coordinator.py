@@ -14,7 +14,7 @@ from corral.artifacts.settings import Peer
 from corral.artifacts.sources.site import AskLater, ClaimState, FetchAlone, FollowNode, LeadNow, TrySource, Turn
 from corral.bus.node_api import DOWNLOADS_MOST, BlobAnswer, BlobClaim, DownloadsReply, DownloadsRequest
 from corral.core.backoff import Backoff
-from corral.core.errors import CorralError, Forbidden, NotFound
+from corral.core.errors import CorralError, Forbidden, InvalidInput, NotFound
 from corral.system import Clock, Ids
 from corral.system.cancel_tasks import end_tasks
 
@@ -142,7 +142,7 @@ class SiteCoordinator:
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 reply = await self._ask(DownloadsRequest(blobs=claims))
-        except (NotFound, Forbidden) as error:
+        except (NotFound, Forbidden, InvalidInput) as error:  # this frontend does not coordinate downloads
             self._go_alone(error)
             return {}
         except (CorralError, TimeoutError) as error:
