@@ -232,6 +232,38 @@ async def test_a_rolling_upgrade_stops_nothing_and_a_rollback_goes_back(
         assert set(await frontend.processes()) == {"m#0", "m#1"}
 
 
+@pytest.mark.registry
+async def test_an_undone_change_brings_back_the_version_that_was_current_before_it(
+    worker: SingleWorker, registry: OciRegistry
+) -> None:
+    """Not the version that was installed last: that one may have failed, too."""
+    uri = f"127.0.0.1:{registry.port}/web:latest"
+
+    def change(generation: int, digest: str = "") -> dict[str, Any]:
+        build = {"build": {"digest": digest}} if digest else {}
+        return {"backend": "web", "corral": {"strategy": "rolling", "generation": generation, **build}}
+
+    def undo(generation: int) -> dict[str, Any]:
+        return {"backend": "web", "generation": generation, "undo": True}
+
+    first = registry.push("web", http_files("1"))
+    async with worker.frontend() as frontend:
+        assert (await frontend.ask("backend.install", backend="web", uri=uri))["success"]
+        registry.push("web", http_files("2"))
+        assert (await frontend.ask("backend.upgrade", **change(2)))["success"]
+        assert (await frontend.ask("corral.backend.rollback", **undo(2)))["corral"]["digest"] == first
+        third = registry.push("web", http_files("3"))
+        assert (await frontend.ask("backend.upgrade", **change(3)))["corral"]["digest"] == third
+    worker.program.kill()
+    worker.restart()
+    async with worker.frontend() as frontend:
+        assert (await frontend.ask("backend.upgrade", **change(3)))["corral"]["digest"] == third, "it is repeated"
+        assert (await frontend.ask("corral.backend.rollback", **undo(3)))["corral"]["digest"] == first
+        assert (await frontend.ask("backend.install", **change(4, first)))["corral"]["digest"] == first
+        unchanged = await frontend.ask("corral.backend.rollback", **undo(4))
+        assert (unchanged["success"], unchanged["corral"]["digest"]) == (True, first), "there is nothing to undo"
+
+
 async def test_orders_older_than_the_last_are_refused_also_after_a_restart(
     worker: SingleWorker, tmp_path: Path
 ) -> None:

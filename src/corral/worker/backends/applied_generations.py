@@ -27,6 +27,9 @@ class _Entry(msgspec.Struct, omit_defaults=True):
     former: str = ""
     """The build that the family had before the command of generation `moved_by` gave it another one."""
     moved_by: int | None = None
+    before: str = ""
+    """The digest of the version that was current before the command of generation `changed_by`."""
+    changed_by: int | None = None
 
 
 _decode = msgspec.json.Decoder(dict[str, _Entry]).decode
@@ -62,6 +65,22 @@ class AppliedGenerations:
         self._entry(backend).applied = generation
         await self._write()
         return changed
+
+    async def record_before(self, backend: str, generation: int | None, digest: str) -> None:
+        """Before a command changes the version. A repeated command changes nothing: its first attempt may have left the
+        new version."""
+        entry = self._entry(backend)
+        if generation is None or entry.changed_by == generation:
+            return
+        entry.before, entry.changed_by = digest, generation
+        await self._write()
+
+    def version_before(self, backend: str, generation: int | None) -> str | None:
+        """The digest of the version that was current before the command of this generation."""
+        entry = self._entries.get(backend)
+        if entry is None or generation is None or entry.changed_by != generation:
+            return None
+        return entry.before or None
 
     async def record_undone(self, backend: str, generation: int | None) -> None:
         """The command was undone: it no longer counts as applied."""

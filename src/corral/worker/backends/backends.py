@@ -149,15 +149,13 @@ class Backends:
         """Returns at once if it is installed. Identical requests share one download."""
         await self.accept(request)
         if not request.force and not self._is_changing(request) and (present := self._satisfied(request)) is not None:
-            await self.note_applied(request)
-            return present
+            return await self._note_present(request, present)
 
         async def work(cancel: CancelToken, report: Listener) -> InstalledVersion:
             async with self._turn(request.backend or request.name, cancel):
                 await self.accept(request)  # a newer command may have arrived meanwhile
                 if not request.force and (present := self._satisfied(request)) is not None:
-                    await self.note_applied(request)
-                    return present  # the previous holder of the lock installed it
+                    return await self._note_present(request, present)  # the previous holder of the lock installed it
                 if request.force:
                     await self._stop_users(request.backend, stopped, reason="it is being reinstalled")
                 return await self._fetch(request, cancel, report)
@@ -203,7 +201,12 @@ class Backends:
             version = await self._return_to(former) if former is not None else None
             if version is None:
                 name = self._installed_name(request.backend, request.build)
-                version = await self._artifacts.rollback(name, to=request.to)
+                to = request.to
+                if request.undo:
+                    to = to or self._generations.version_before(family, request.generation)
+                else:
+                    await self._record_before(family, request.generation, before)
+                version = await self._artifacts.rollback(name, to=to)
             await self.refresh()
             if request.build or former is not None:
                 await self._point(family, version.name, before, request.generation)
@@ -320,11 +323,18 @@ class Backends:
             return None
         return current
 
+    async def _note_present(self, request: InstallRequest, present: InstalledVersion) -> InstalledVersion:
+        backend = plain_name(request.backend) or request.name
+        await self._generations.record_before(backend, generation_of(request), present.digest)
+        await self.note_applied(request)
+        return present
+
     async def _fetch(self, request: InstallRequest, cancel: CancelToken, report: Listener) -> InstalledVersion:
         backend = plain_name(request.backend) or request.name
         before = self.find(backend)
         backend_request = await unless_cancelled(cancel, self._reader.read(request, before))
         cancel.check()
+        await self._record_before(backend, generation_of(request), before)
         version = await self._artifacts.install(backend_request, force=request.force, on_progress=report, cancel=cancel)
         self._request_cleanup()
         await self.refresh()  # it is installed, even if recording it fails
@@ -337,6 +347,10 @@ class Backends:
     async def _point(self, family: str, build: str, before: InstalledBackend | None, generation: int | None) -> None:
         former = before.name if before is not None else ""
         await self._generations.record_concrete(family, build, former=former, generation=generation)
+
+    async def _record_before(self, family: str, generation: int | None, before: InstalledBackend | None) -> None:
+        current = before.current if before is not None else None
+        await self._generations.record_before(family, generation, current.digest if current is not None else "")
 
     async def _join(self, verb: str, request: InstallRequest, work: Work[Result], listener: Listener | None) -> Result:
         return await self._jobs.join(
