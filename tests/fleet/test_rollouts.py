@@ -142,3 +142,17 @@ def test_canaries_wait_for_promotion_a_node_that_joins_gets_the_proven_version_a
     cli(admin, "rollouts", "promote", job[:8])
     wait_for_end(admin, job, "completed")
     fleet.wait_for_digests("echo", dict.fromkeys(("n00", "n01", "n02"), second), within_s=60)
+
+
+@pytest.mark.postgres
+def test_the_only_replica_of_a_model_changes_its_version_on_the_canary_beside_an_idle_node(fleet: Cluster) -> None:
+    admin = start(fleet, 2, 1)
+    serve(fleet, admin, 1)
+    where = "SELECT nodes.name, backend_digest FROM replicas JOIN nodes ON nodes.id = node_id WHERE state = 'ready'"
+    [(node, _)] = fleet.read_sql(where)
+    second = offer(fleet, "2.0", localai_files("2"))
+    job = fleet.begin("/api/backends/upgrade/echo", {"rollout": {"strategy": "canary", "soak_s": 1}})
+    wait_until(lambda: rollout(admin, job)["state"] == "awaiting_promotion", what="the canary is proven", within_s=90)
+    shown = rollout(admin, job)
+    assert [one["node_name"] for one in shown["waves"][0]["nodes"]] == [node], "the node whose version is in use"
+    assert fleet.read_sql(where) == [(node, second)]

@@ -1,7 +1,7 @@
 """Orders that lose their holder, their answer or their store in the middle, with workers simulated on a real bus."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -33,6 +33,7 @@ SERVING = {
     "process_key": "m#0", "model_id": "m", "replica_index": 0, "backend": "echo", "digest": "sha256:old",
     "protocol": "localai-grpc", "state": "ready",
 }  # fmt: skip
+UPGRADED = {**SERVING, "digest": "sha256:new"}
 
 
 @pytest.fixture
@@ -49,6 +50,7 @@ class ScriptedRollout:
     def __init__(self, *ends: Exception | None) -> None:
         self._ends = list(ends)
         self.calls = 0
+        self.when_rolled_out: Callable[[], None] = lambda: None
 
     async def roll_out(
         self,
@@ -64,6 +66,7 @@ class ScriptedRollout:
         end = self._ends.pop(0) if len(self._ends) > 1 else self._ends[0]
         if end is not None:
             raise end
+        self.when_rolled_out()
 
     async def note_stopped(self, node_id: NodeId, process_keys: Sequence[str]) -> None:
         raise AssertionError("only LocalAI's workers stop processes unasked")
@@ -280,7 +283,11 @@ async def upgrading(
     async def cancel(_request: dict[str, Any]) -> dict[str, Any]:
         return {"cancelled": 0}
 
+    async def smoke_test(_request: dict[str, Any]) -> dict[str, Any]:
+        return {"success": True, "tried": True, "detail": "its health check answered"}
+
     await worker.serve("corral.backend.rollback", rollback)
+    await worker.serve("corral.backend.smoke_test", smoke_test)
     await worker.serve("corral.cancel", cancel)
     async with controlling(stores, await connect("fe"), limits, replicas=rollout):
         yield (await stores.admission.admit(admission(Verb.UPGRADE, node))).id, worker
@@ -295,6 +302,19 @@ async def test_a_store_that_does_not_answer_during_the_rollout_rolls_nothing_bac
     assert (done.state.value, only(done).attempts, rollout.calls) == ("completed", 0, 3)
     assert "corral.backend.rollback" not in worker.verbs()
     assert worker.verbs().count("backend.upgrade") == 1, "it is taken up again where it was"
+
+
+@pytest.mark.parametrize("moved", [True, False])
+async def test_a_version_that_no_process_runs_after_the_rollout_is_started_once(
+    stores: Stores, connect: Connect, moved: bool
+) -> None:
+    """The successor of a replica may be placed on another node."""
+    rollout = ScriptedRollout(Unavailable("the store does not answer"), None)
+    async with upgrading(stores, connect, rollout, PATIENT) as (job, worker):
+        rollout.when_rolled_out = lambda: setattr(worker, "processes", [] if moved else [UPGRADED])
+        done = await finished(stores, job)
+    assert done.state.value == "completed"
+    assert ("corral.backend.smoke_test" in worker.verbs()) is moved
 
 
 async def test_an_upgrade_past_its_time_out_to_a_version_that_does_not_start_fails_and_is_rolled_back(

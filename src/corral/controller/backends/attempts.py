@@ -262,18 +262,14 @@ class Attempts:
             return StartProof(evidence=StartEvidence.NONE, detail="its worker reports no version")
         models = await self._replicas.find_models(families_of(backends, found.name))
         changes = plan_replicas(processes, backend=found.name, digest=found.digest, models=models)
-        is_running = bool(changes) or any(
-            one.backend == found.name and one.digest == found.digest and one.state is ProcessStatus.READY
-            for one in processes
-        )
-        proving = self._prove(running, found, changes, models, is_running=is_running)
+        proving = self._prove(running, found, changes, models, is_running=_is_running(processes, found))
         try:
             proof = await _unless_set(running.cancelled, proving)
             if proof is None:
                 return AttemptUnconfirmed("cancelled during the rollout of the new version", CANCEL_RETRY_S)
             return proof[0]
         except VersionFailed as error:
-            return await self._reject_version(running, found.name, changes, models, error)
+            return await self._reject_version(running, found, changes, models, error)
         except RolloutStalled as error:
             # Not rolled back: nothing is known about the version itself.
             return AttemptRejected(f"the new version is installed but does not serve: {error}")
@@ -301,6 +297,10 @@ class Attempts:
             operation_id=intent.operation_id,
             models=models,
         )
+        if changes:
+            # A successor may have been placed on another node, or its model may have ended meanwhile.
+            seen = observation_of(await self._reports.request_report(intent.node_id))
+            is_running = _is_running(seen.processes, found)
         if is_running:
             return StartProof(evidence=StartEvidence.REPLICAS)
         if intent.verb is Verb.ROLLBACK:
@@ -318,12 +318,12 @@ class Attempts:
     async def _reject_version(
         self,
         running: RunningAttempt,
-        build: str,
+        found: ObservedBackend,
         changes: Sequence[ReplicaChange],
         models: frozenset[str],
         error: VersionFailed,
     ) -> AttemptOutcome:
-        intent = running.claim.intent
+        intent, build = running.claim.intent, found.name
         try:
             stopped = None if changes else await self._replicas.find_stopped(intent.node_id, build, models)
             before = changes[0].process.digest if changes else stopped
@@ -340,7 +340,12 @@ class Attempts:
             )
         if restored is None:
             return AttemptRejected(f"the new version does not start: {error}", version_failed=True)
-        words = restored[0].words if changes or restored[0].was_stopped else "the old version is current again"
+        if changes or restored[0].was_stopped:
+            words = restored[0].words
+        elif back.digest == found.digest and not back.rejection:
+            words = "which is the version that the node had before"
+        else:
+            words = "the old version is current again"
         summary = f"{words}, but {back.rejection}" if back.rejection else words
         return AttemptRejected(
             f"the new version does not start, {summary}: {error}",
@@ -349,7 +354,8 @@ class Attempts:
         )
 
     async def _roll_back(self, intent: Intent, build: str, digest: str | None) -> "_RolledBack":
-        """Makes the serving version the current one again, so that whatever starts next starts from it."""
+        """Makes the serving version the current one again, so that whatever starts next starts from it. Without a digest
+        its worker returns to the version that was current before the intent."""
         request = RollbackRequest(
             backend=intent.backend,
             to=digest or None,
@@ -495,6 +501,14 @@ class _RolledBack:
     """Of the current version."""
     rejection: str = ""
     """Why it is not the previous one."""
+
+
+def _is_running(processes: Iterable[ObservedProcess], found: ObservedBackend) -> bool:
+    """Whether a process of the node's current version is ready there."""
+    return any(
+        one.backend == found.name and one.digest == found.digest and one.state is ProcessStatus.READY
+        for one in processes
+    )
 
 
 async def _unless_set(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> tuple[T] | None:

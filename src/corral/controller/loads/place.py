@@ -14,7 +14,7 @@ from corral.core.nodes.node import Node, NodeStatus
 from corral.core.replicas.capacity import device_class
 from corral.core.replicas.load_backoff import cause_of
 from corral.core.replicas.load_jobs import LOAD_RETRIES, LoadState
-from corral.core.replicas.placement import Decision, Need, Waiting, place, place_instead
+from corral.core.replicas.placement import Decision, Need, Placed, Waiting, place, place_instead
 from corral.core.replicas.replica import COMING, Replica, ReplicaState
 from corral.store.engine.database import StoreConflict
 from corral.store.serving.models import StoredModel
@@ -88,9 +88,21 @@ async def _decide(load: LoadContext, need: Need, fleet: FleetView) -> Decision:
         per_node = await load.stores.rollouts.read_per_node(old.node_id, old.backend)
     if per_node is PerNode.STOP_FIRST and (instead := _place_instead(load, need, fleet)) is not None:
         return instead
-    decision = place(need, fleet.capacities)
+    decision = _place_beside(need, fleet, old) or place(need, fleet.capacities)
     if isinstance(decision.outcome, Waiting) and per_node is not PerNode.ROLLING:
         return _place_instead(load, need, fleet) or decision
+    return decision
+
+
+def _place_beside(need: Need, fleet: FleetView, old: Replica | None) -> Decision | None:
+    """On the node of the replica to be replaced, even if another one is idle: a changed version or configuration is
+    proven where the change was made, and the weights are there. None where that node may not or cannot hold both."""
+    if old is None or need.only_node not in (None, old.node_id):
+        return None
+    decision = place(replace(need, only_node=old.node_id), fleet.capacities)
+    placed = decision.outcome
+    if not isinstance(placed, Placed) or placed.evict or need.failures_on(old.node_id):
+        return None
     return decision
 
 

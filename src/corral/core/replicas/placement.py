@@ -458,6 +458,8 @@ class _Judge:
     def _excluded(self, node_id: str) -> str:
         need = self._need
         if need.only_node is not None and node_id != need.only_node:
+            if need.replaces is not None:
+                return "the replica that it replaces is on another node"
             return "the replica was requested for another node"
         return need.variant_problems.get(node_id, "")
 
