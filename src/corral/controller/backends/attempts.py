@@ -354,8 +354,8 @@ class Attempts:
         )
 
     async def _roll_back(self, intent: Intent, build: str, digest: str | None) -> "_RolledBack":
-        """Makes the serving version the current one again, so that whatever starts next starts from it. Without a digest
-        its worker returns to the version that was current before the intent."""
+        """Makes the serving version the current one again, so that whatever starts next starts from it.
+        Without a digest its worker returns to the version that was current before the intent."""
         request = RollbackRequest(
             backend=intent.backend,
             to=digest or None,
