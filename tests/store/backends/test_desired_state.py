@@ -239,6 +239,22 @@ async def test_a_pin_holds_until_somebody_says_otherwise_and_a_cancel_takes_that
     assert await pinned(stores) == ["sha256:older"]
 
 
+async def test_a_backend_that_follows_again_is_not_brought_to_the_version_that_was_pinned(stores: Stores) -> None:
+    """The pinned version may not exist: its install would be retried for ever."""
+    node = await healthy(stores, "a")
+    pin = (await stores.admission.admit(fleet_wide(Verb.PIN, node, pinned="sha256:mistyped"))).id
+    elsewhere = replace(fleet_wide(Verb.PIN, node, pinned="sha256:other"), backend="other")
+    spec = replace(elsewhere.intents[0].spec, reference="other", build=BuildRef(name="other", digest="sha256:other"))
+    other = replace(elsewhere, intents=(replace(elsewhere.intents[0], backend="other", spec=spec),))
+    kept = (await stores.admission.admit(other)).id
+    follow = (await stores.admission.admit(replace(fleet_wide(Verb.FOLLOW, node, follows=True), intents=()))).id
+    ended = await stores.operations.read_one(pin)
+    assert (ended.state.value, ended.nodes[0].status.value) == ("cancelled", "cancelled")
+    assert f"no longer pinned (operation {follow})" in ended.nodes[0].error
+    assert await claim(stores) is not None, "the pin of another backend holds"
+    assert (await stores.operations.read_one(kept)).finished_at is None
+
+
 async def test_retrying_a_cancelled_upgrade_ends_the_pin_again_but_not_a_newer_one(stores: Stores) -> None:
     node = await healthy(stores, "a")
     await stores.admission.admit(fleet_wide(Verb.ROLLBACK, node, pinned=OLD))

@@ -12,6 +12,7 @@ from corral.core.errors import Conflict, OutcomeUnknown
 from corral.core.nodes.node import NodeId
 from corral.store.access.audit_events import append_event, summarize_nodes
 from corral.store.backends.intent_rows import (
+    cancel_intents,
     decode_spec,
     encode_spec,
     finish_operations,
@@ -23,7 +24,7 @@ from corral.store.backends.intent_rows import (
 from corral.store.backends.operation_rows import encode_target
 from corral.store.backends.policies import encode_request, encode_selector, replace_policies
 from corral.store.backends.rollouts import describe_held, held_nodes, insert_rollout, settle_overlap
-from corral.store.backends.version_pins import change_pins
+from corral.store.backends.version_pins import change_pins, released_operations
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
 from corral.system import Ids
@@ -130,7 +131,7 @@ class AdmissionStore:
         intents = await _valid_intents(tx, admission)
         admission = replace(admission, rollout=await settle_overlap(tx, admission, intents))
         replaced_corrections = await _failed_corrections(tx, intents) if admission.cause != "request" else []
-        replaced = await _supersede(tx, admission, intents)
+        replaced = await _supersede(tx, admission, intents) or await _release(tx, admission, generation)
         await _insert_operation(tx, admission, generation)
         held = held_nodes(admission.rollout)
         await _insert_nodes(tx, admission, intents, held)
@@ -353,6 +354,16 @@ async def _supersede(tx: Tx, admission: Admission, intents: Sequence[NewIntent])
         await tx.execute(f"UPDATE intents SET newest = false WHERE newest AND id IN ({places(len(former))})", *former)  # noqa: S608
     await mark_ended(tx, ends, status=NodeProgressStatus.CANCELLED, error=because)
     return sorted({operation_id for operation_id, _ in ends})
+
+
+async def _release(tx: Tx, admission: Admission, generation: int) -> list[str]:
+    """End what brings a version to nodes that need not have it any more; return the operations it belonged to."""
+    released = await released_operations(tx, admission, generation)
+    await lock_operations(tx, released)
+    for operation_id in released:
+        await cancel_intents(tx, operation_id, why=f"its version is no longer pinned (operation {admission.id})")
+        await tx.execute("UPDATE operations SET cancel_requested = true WHERE id = $1", operation_id)
+    return released
 
 
 async def _end_live(tx: Tx, locked: Iterable[str], because: str) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import msgspec
 
-from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb
+from corral.core.backends.intents import BackendSpec, Intent, IntentState, Verb, with_last_error
 from corral.core.backends.operations import NodeProgressStatus, OperationState, conclude
 from corral.core.backends.starts import StartProof
 from corral.core.nodes.node import NodeId
@@ -98,6 +98,27 @@ async def lock_intents(tx: Tx, ids: Iterable[str]) -> None:
             f"SELECT id FROM intents WHERE id IN ({places(len(ordered))}) ORDER BY id FOR UPDATE",  # noqa: S608
             *ordered,
         )
+
+
+async def cancel_intents(tx: Tx, operation_id: str, *, why: str) -> list[Intent]:
+    """Cancel the live intents of an operation whose lock is held: those that wait end, of the others a cancel is
+    requested. Returns them as they were."""
+    rows = await tx.fetch(f"{SELECT_INTENT} WHERE operation_id = $1 AND live ORDER BY id FOR UPDATE", operation_id)
+    intents = [read_intent_row(row) for row in rows]
+    waiting = [intent for intent in intents if intent.state is IntentState.PENDING]
+    await tx.execute_many(
+        "UPDATE intents SET state = 'cancelled', live = false, last_error = $2, finished_at = now_ms(),"
+        " changed_at = now_ms() WHERE id = $1",
+        [(intent.id, with_last_error(why, intent)) for intent in waiting],
+    )
+    await tx.execute_many(
+        "UPDATE intents SET cancel_requested = true, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
+        [(intent.id,) for intent in intents if intent.state is not IntentState.PENDING],
+    )
+    for text in sorted({with_last_error(why, intent) for intent in waiting}):
+        ended = [(operation_id, one.node_id) for one in waiting if with_last_error(why, one) == text]
+        await mark_ended(tx, ended, status=NodeProgressStatus.CANCELLED, error=text)
+    return intents
 
 
 async def retry_unconfirmed_now(tx: Tx, node_id: NodeId) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from corral.core.backends.intents import DONE_BEFORE_CANCEL, Intent, IntentState, Verb, with_last_error
+from corral.core.backends.intents import DONE_BEFORE_CANCEL, Intent, IntentState, Verb
 from corral.core.backends.operations import NewIntent, NodeProgress, NodeProgressStatus, Operation
 from corral.core.backends.rollouts import Rollout
 from corral.core.errors import Conflict, InvalidInput, NotFound
@@ -14,6 +14,7 @@ from corral.store.access.audit_events import append_event, summarize_nodes
 from corral.store.backends.create_operation import find_conflicts
 from corral.store.backends.intent_rows import (
     SELECT_INTENT,
+    cancel_intents,
     finish_operations,
     lock_operations,
     mark_ended,
@@ -336,22 +337,8 @@ async def cancel_operation(tx: Tx, operation_id: str, *, why: str, actor: str) -
     operation = await _read_one(tx, operation_id)
     if operation.finished_at is not None:
         return OperationCancelled(operation=operation, running=(), was_over=True)
-    rows = await tx.fetch(f"{SELECT_INTENT} WHERE operation_id = $1 AND live ORDER BY id FOR UPDATE", operation_id)
-    intents = [read_intent_row(row) for row in rows]
-    waiting = [intent for intent in intents if intent.state is IntentState.PENDING]
+    intents = await cancel_intents(tx, operation_id, why=why)
     begun = [intent for intent in intents if intent.state is not IntentState.PENDING]
-    await tx.execute_many(
-        "UPDATE intents SET state = 'cancelled', live = false, last_error = $2, finished_at = now_ms(),"
-        " changed_at = now_ms() WHERE id = $1",
-        [(intent.id, with_last_error(why, intent)) for intent in waiting],
-    )
-    await tx.execute_many(
-        "UPDATE intents SET cancel_requested = true, due_at = now_ms(), changed_at = now_ms() WHERE id = $1",
-        [(intent.id,) for intent in begun],
-    )
-    for text in sorted({with_last_error(why, intent) for intent in waiting}):
-        ended = [(operation_id, one.node_id) for one in waiting if with_last_error(why, one) == text]
-        await mark_ended(tx, ended, status=NodeProgressStatus.CANCELLED, error=text)
     await tx.execute("UPDATE operations SET cancel_requested = true, changed_at = now_ms() WHERE id = $1", operation_id)
     if not await is_completed(tx, operation_id):
         await _take_back(tx, operation)

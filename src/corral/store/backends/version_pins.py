@@ -10,6 +10,7 @@ from corral.core.backends.operations import Admission, NewIntent, Operation
 from corral.core.backends.version_pins import VersionPin, merge_specs
 from corral.core.nodes.targets import Target
 from corral.store.access.audit_events import append_event
+from corral.store.backends.intent_rows import NO_OPEN_ROLLOUT
 from corral.store.backends.policies import encode_selector
 from corral.store.engine.database import Database, Row, Tx
 from corral.store.engine.sql import in_list, places
@@ -75,18 +76,42 @@ def _scope_of(operation: Admission | Operation, intents: Iterable[NewIntent | In
     return _Scope(backends=backends, target=operation.target, before=generation)
 
 
-async def _end(tx: Tx, scope: _Scope, operation_id: str) -> None:
+def _in_scope(scope: _Scope, *, first: int) -> tuple[str, tuple[object, ...]]:
+    """A condition on pins, whose parameters begin with this number."""
     everywhere = not scope.target.nodes and not scope.target.selector
-    same = "" if everywhere else " AND selector = $3 AND nodes = $4"
+    same = "" if everywhere else f" AND version_pins.selector = ${first} AND version_pins.nodes = ${first + 1}"
     given = () if everywhere else (encode_selector(scope.target.selector), _encode_nodes(scope.target))
+    listed = places(len(scope.backends), first=first + len(given))
+    return f"{same} AND version_pins.backend IN ({listed})", (*given, *scope.backends)
+
+
+async def _end(tx: Tx, scope: _Scope, operation_id: str) -> None:
+    same, given = _in_scope(scope, first=3)
     await tx.execute(
-        "UPDATE version_pins SET ended_by = $1, changed_at = now_ms() WHERE ended_by IS NULL AND generation < $2"  # noqa: S608
-        f"{same} AND backend IN ({places(len(scope.backends), first=3 + len(given))})",
+        "UPDATE version_pins SET ended_by = $1, changed_at = now_ms()"  # noqa: S608
+        f" WHERE ended_by IS NULL AND generation < $2{same}",
         operation_id,
         scope.before,
         *given,
-        *scope.backends,
     )
+
+
+async def released_operations(tx: Tx, admission: Admission, generation: int) -> list[str]:
+    """Of an operation that lets a backend follow its galleries: those that still bring a version to nodes whose pin it
+    ends. A rollout with waves goes on until it ends or is aborted."""
+    if admission.verb is not Verb.FOLLOW:
+        return []
+    scope = _scope_of(admission, (), generation)
+    same, given = _in_scope(scope, first=2)
+    rows = await tx.fetch(
+        "SELECT operations.id FROM version_pins JOIN operations ON operations.id = version_pins.operation_id"  # noqa: S608
+        f" WHERE version_pins.ended_by IS NULL AND version_pins.generation < $1{same}"
+        " AND operations.verb = 'pin' AND operations.finished_at IS NULL AND NOT operations.cancel_requested"
+        f" AND {NO_OPEN_ROLLOUT} ORDER BY operations.id",
+        scope.before,
+        *given,
+    )
+    return [row["id"] for row in rows]
 
 
 async def withdraw_pins(tx: Tx, operation_id: str) -> None:
