@@ -1,6 +1,8 @@
 """The web UI's files are compressed, cached by browsers, and confined to their directory."""
 
+import contextlib
 import gzip
+import http.client
 import re
 from typing import Any
 
@@ -48,8 +50,14 @@ def test_nothing_outside_the_ui_is_served(frontend: Any, path: str) -> None:
 
 
 def test_a_browser_that_opens_any_page_gets_the_app_and_a_program_gets_the_api(frontend: Any) -> None:
-    browser = call("GET", f"{frontend.url}/backends", headers={"Accept": "text/html,application/xhtml+xml"})
-    assert browser.headers["content-type"].startswith("text/html")
+    accepts = {"Accept": "text/html,application/xhtml+xml"}
+    assert call("GET", f"{frontend.url}/", headers=accepts).headers["content-type"].startswith("text/html")
+    for path, page in (("/backends", "./#/backends"), ("/models/a%20b", "../#/models/a%20b")):
+        connection = http.client.HTTPConnection(frontend.url.removeprefix("http://"), timeout=30)
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers=accepts)
+            opened = connection.getresponse()
+        assert (opened.status, opened.headers["location"]) == (302, page), "also below a path of a proxy"
     assert call("GET", f"{frontend.url}/backends", headers={"Accept": "application/json"}).status == 401
 
 

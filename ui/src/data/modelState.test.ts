@@ -18,6 +18,8 @@ test("a ready replica counts before a load or a failure", () => {
   expect(wordOf([], [{ state: "staging" }, failed])).toBe("Loading");
   expect(wordOf([], [{ state: "pending" }])).toBe("Loading");
   expect(wordOf([replica("failed")], [])).toBe("Failed");
+  expect(wordOf([replica("offline"), replica("failed")], [])).toBe("Failed");
+  expect(wordOf([replica("offline")], [])).toBe("Not reachable");
   expect(wordOf([], [])).toBe("Not loaded");
 });
 

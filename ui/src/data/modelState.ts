@@ -12,7 +12,7 @@ export const REPLICA_WORDS: Record<ReplicaState, { word: string; tone: Tone }> =
 };
 
 /** Unknown: replicas or loads are not loaded yet, or could not be. */
-export type ModelWord = "Ready" | "Loading" | "Failed" | "Waiting" | "Not loaded" | "Unknown";
+export type ModelWord = "Ready" | "Loading" | "Failed" | "Waiting" | "Not reachable" | "Not loaded" | "Unknown";
 
 export interface ModelState {
   word: ModelWord;
@@ -30,6 +30,7 @@ const TONES: Record<ModelWord, Tone> = {
   Loading: "blue",
   Failed: "red",
   Waiting: "yellow",
+  "Not reachable": "red",
   "Not loaded": "grey",
   Unknown: "grey",
 };
@@ -52,7 +53,8 @@ function wordWithoutReady(
   const isLoading = replicas.some(({ corral_state }) => corral_state === "starting" || corral_state === "loading");
   if (isLoading || loads.some((load) => !hasFailed(load) && !waits(load))) return "Loading";
   if (loads.some(hasFailed) || replicas.some(({ corral_state }) => corral_state === "failed")) return "Failed";
-  return loads.some(waits) ? "Waiting" : "Not loaded";
+  if (loads.some(waits)) return "Waiting";
+  return replicas.some(({ corral_state }) => corral_state === "offline") ? "Not reachable" : "Not loaded";
 }
 
 const hasFailed = ({ state, error }: LoadStateInfo) => state === "failed" || (error ?? "") !== "";

@@ -4,8 +4,9 @@ import gzip
 import mimetypes
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote
 
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.frontend.http.middleware import SAFE_HEADERS
@@ -59,12 +60,19 @@ class WebUi:
         # Paths of pages and of the API may be the same (`/backends`): a browser that navigates accepts HTML.
         if path != "/" and b"text/html" not in headers.get(b"accept", b""):
             return None
+        if path != "/":
+            return self._redirect(path)
         index = self._find("/index.html")
         return (
             HTMLResponse(_MISSING, headers=_PAGE_HEADERS)
             if index is None
             else self._file(index, headers, _PAGE_HEADERS)
         )
+
+    def _redirect(self, path: str) -> Response:
+        """The page shows what its fragment says. Relative, because a proxy may serve Corral below a path of its own."""
+        up = "../" * (path.count("/") - 1) or "./"
+        return RedirectResponse(f"{up}#{quote(path)}", status_code=302, headers=_SAFE)
 
     def _find(self, path: str) -> Path | None:
         """A file below the static directory; None for any other path."""

@@ -143,6 +143,7 @@ function startHint(state: ModelWord, causes: readonly string[]): string {
   if (state === "Ready") return "Messages go to one of its replicas. Each answer shows which node produced it.";
   if (state === "Unknown") return "If the model is not loaded, the first answer waits until it is.";
   if (state === "Failed") return ["The model could not be loaded", ...causes.slice(0, 1)].join(": ");
+  if (state === "Not reachable") return "Its replicas are offline. An answer waits until one of them is back.";
   return "The model is not loaded. The first answer waits until it is.";
 }
 

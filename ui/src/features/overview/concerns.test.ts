@@ -272,3 +272,13 @@ test("a CPU build on a node with an accelerator is listed with the command that 
     },
   ]);
 });
+
+test("a model whose attached endpoints are all offline is not reachable", () => {
+  const endpoint = (corral_state: Replica["corral_state"], node: string) =>
+    ({ model_name: "m", backend_type: "attached", corral_state, node, reason: "no answer" }) as Replica;
+  const away = endpoint("offline", "10.0.0.2:8000");
+  expect(concerns(summary({}), [away])).toEqual([
+    { model: "m", tone: "bad", text: "m is not reachable", detail: "10.0.0.2:8000: no answer." },
+  ]);
+  expect(concerns(summary({ ready: 1 }), [away, endpoint("ready", "10.0.0.3:8000")])).toEqual([]);
+});

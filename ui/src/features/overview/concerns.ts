@@ -169,11 +169,9 @@ export function modelConcerns(
 ): ModelConcern[] {
   const unsatisfiable = new Map(scheduling.map((each) => [each.model_name, each.unsatisfiable_reason ?? ""]));
   const found = Object.entries(summaries).map(([model, summary]) => {
-    const causes = failureCauses(
-      replicas.filter(({ model_name }) => model_name === model),
-      summary.loads,
-    );
-    return concernOf(model, summary, causes, unsatisfiable.get(model) ?? "");
+    const own = replicas.filter(({ model_name }) => model_name === model);
+    const causes = failureCauses(own, summary.loads);
+    return unreachable(model, own) ?? concernOf(model, summary, causes, unsatisfiable.get(model) ?? "");
   });
   return found
     .filter((each) => each !== null)
@@ -181,6 +179,17 @@ export function modelConcerns(
 }
 
 const TONES: readonly Tone[] = ["bad", "warn", "wait"];
+
+/** Nobody but its attached endpoints can serve such a model. */
+function unreachable(model: string, replicas: readonly Replica[]): ModelConcern | null {
+  const isAway = ({ backend_type, corral_state }: Replica) => backend_type === "attached" && corral_state === "offline";
+  if (replicas.length === 0 || !replicas.every(isAway)) return null;
+  const detail = onceEach(
+    closed,
+    replicas.map(({ node, address, reason }) => `${node ?? address}: ${reason ?? "no answer"}`),
+  );
+  return { model, tone: "bad", text: `${model} is not reachable`, detail };
+}
 
 function concernOf(
   model: string,
