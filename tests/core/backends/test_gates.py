@@ -81,7 +81,7 @@ def test_each_gate(gate: str, new: VersionSample, old: VersionSample | None, out
     ("since", "expected"),
     [
         pytest.param(figures(20), (figures(20), True), id="figures-from-the-time-of-the-rollout-are-preferred"),
-        pytest.param(figures(19), (figures(500), False), id="too-few-are-no-baseline"),
+        pytest.param(figures(19), (figures(500) + figures(19), False), id="too-few-are-added-to-those-from-before"),
         pytest.param(ServingFigures(), (figures(500), False), id="no-node-of-the-class-has-the-previous-version-left"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import structlog
 
+from corral.controller.backends.figure_sums import FigureSums
 from corral.core.backends.gates import (
     GOLDEN_PROMPTS,
     Comparison,
@@ -57,8 +58,8 @@ class _Seen:
     """The class of every node."""
     new: Sequence[VersionRow]
     old: Sequence[VersionRow]
-    old_since: Sequence[VersionRow]
-    """The part of `old` from the time of the rollout."""
+    old_before: Sequence[VersionRow]
+    """From before the rollout; they do not change."""
     peaks: Mapping[FootprintKey, int]
     processes: Mapping[NodeId, tuple[ObservedProcess, ...]]
     failed_loads: Sequence[FailedLoad]
@@ -73,6 +74,7 @@ class GateReader:
         """`prompts`: None judges no golden prompts."""
         self._stores = stores
         self._prompts = prompts
+        self._sums = FigureSums(stores.version_figures)
 
     async def judge(
         self,
@@ -113,14 +115,16 @@ class GateReader:
         every = await stores.nodes.read_all()
         new = {new for new, _ in versions.values() if new}
         old = {old for _, old in versions.values() if old} - new
-        figures = stores.version_figures
+        now_ms, look_back_ms = await stores.rollouts.now_ms(), round(settings.look_back_s * 1000)
         processes = await stores.observed.read_processes()
         return _Seen(
             nodes={node.id: node for node in every if node.id in versions},
             classes={node.id: node_class(node) for node in every},
-            new=await figures.read(digests=new, since_ms=since_ms),
-            old=await figures.read(digests=old, since_ms=since_ms - round(settings.look_back_s * 1000)),
-            old_since=await figures.read(digests=old, since_ms=since_ms),
+            new=await self._sums.read(new, since_ms=since_ms, now_ms=now_ms),
+            old=await self._sums.read(old, since_ms=since_ms, now_ms=now_ms),
+            old_before=await self._sums.read(
+                old, since_ms=since_ms - look_back_ms, until_ms=since_ms, now_ms=now_ms
+            ),
             peaks=await stores.footprints.read_versions(new | old),
             processes={node_id: processes.get(node_id, ()) for node_id in versions},
             failed_loads=await stores.load_backoff.read_failed(digests=new, since_ms=since_ms),
@@ -163,9 +167,9 @@ def _compare_class(seen: _Seen, settings: GateSettings, where: str, ids: Collect
         if process.model and process.digest and seen.runs_new(node_id, process.digest)
     ]
     new = _by_model(row for row in seen.new if _is_new(seen, ids, row.key.node_id, row.key.digest))
-    old, old_since = (
+    old, old_before = (
         _by_model(row for row in rows if row.key.digest in old_digests and seen.classes.get(row.key.node_id) == where)
-        for rows in (seen.old, seen.old_since)
+        for rows in (seen.old, seen.old_before)
     )
     failed = [load for load in seen.failed_loads if _is_new(seen, ids, load.node_id, load.digest)]
     models = {*new, *(process.model for process in processes), *(load.model for load in failed)}
@@ -177,7 +181,7 @@ def _compare_class(seen: _Seen, settings: GateSettings, where: str, ids: Collect
         peak, peak_before = _peaks(seen.peaks, model, devices, new_digests, old_digests)
         mine = [process for process in processes if process.model == model]
         none = ServingFigures()
-        figures, at_the_same_time = pick_baseline(old_since.get(model, none), old.get(model, none), settings)
+        figures, at_the_same_time = pick_baseline(old.get(model, none), old_before.get(model, none), settings)
         before = VersionSample(figures=figures, memory_bytes=peak_before)
         found.append(
             Comparison(

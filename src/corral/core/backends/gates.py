@@ -107,12 +107,12 @@ class Comparison:
 
 
 def pick_baseline(
-    since: ServingFigures, look_back: ServingFigures, settings: GateSettings
+    since: ServingFigures, before: ServingFigures, settings: GateSettings
 ) -> tuple[ServingFigures, bool]:
     """The figures of the previous version to compare with, and whether they are from the time of the rollout. Those are
     preferred where there are enough: what makes all machines slow at that time is no matter of the version."""
     enough = since.requests >= settings.min_requests
-    return (since, True) if enough else (look_back, False)
+    return (since, True) if enough else (before + since, False)
 
 
 def judge_versions(compared: Iterable[Comparison], settings: GateSettings) -> list[GateVerdict]:

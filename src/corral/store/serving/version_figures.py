@@ -110,7 +110,7 @@ class VersionFigureStore:
                 found.append(VersionRow(key=key, figures=figures))
             return found
 
-        return await self._database.read(body)
+        return await self._database.read_large(body)
 
     async def prune(self) -> None:
         async def body(tx: Tx) -> None:
