@@ -26,9 +26,9 @@ from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.node_class import node_class
 from corral.core.nodes.observed import ObservedProcess
 from corral.core.nodes.process_exits import ENDED
-from corral.core.replicas.capacity import device_class
 from corral.core.replicas.footprints import FootprintKey
 from corral.core.replicas.replica import Replica, ReplicaState
+from corral.core.sizes import format_bytes
 from corral.store.serving.load_backoff import FailedLoad
 from corral.store.serving.version_figures import VersionRow
 from corral.store.stores import Stores
@@ -60,7 +60,7 @@ class _Seen:
     old: Sequence[VersionRow]
     old_before: Sequence[VersionRow]
     """From before the rollout; they do not change."""
-    peaks: Mapping[FootprintKey, int]
+    footprints: Mapping[FootprintKey, int | None]
     processes: Mapping[NodeId, tuple[ObservedProcess, ...]]
     failed_loads: Sequence[FailedLoad]
     versions: Versions
@@ -122,10 +122,8 @@ class GateReader:
             classes={node.id: node_class(node) for node in every},
             new=await self._sums.read(new, since_ms=since_ms, now_ms=now_ms),
             old=await self._sums.read(old, since_ms=since_ms, now_ms=now_ms),
-            old_before=await self._sums.read(
-                old, since_ms=since_ms - look_back_ms, until_ms=since_ms, now_ms=now_ms
-            ),
-            peaks=await stores.footprints.read_versions(new | old),
+            old_before=await self._sums.read(old, since_ms=since_ms - look_back_ms, until_ms=since_ms, now_ms=now_ms),
+            footprints=await stores.footprints.read_versions(new | old),
             processes={node_id: processes.get(node_id, ()) for node_id in versions},
             failed_loads=await stores.load_backoff.read_failed(digests=new, since_ms=since_ms),
             versions=versions,
@@ -175,10 +173,10 @@ def _compare_class(seen: _Seen, settings: GateSettings, where: str, ids: Collect
     models = {*new, *(process.model for process in processes), *(load.model for load in failed)}
     if not models:
         return [Comparison(model="", node_class=where, new=VersionSample(), ran=False)]
-    devices = {device_class(seen.nodes[node_id]) for node_id in ids}
+    footprints = {key: peak for key, peak in seen.footprints.items() if key.node_class == where}
     found = []
     for model in sorted(models):
-        peak, peak_before = _peaks(seen.peaks, model, devices, new_digests, old_digests)
+        peak, peak_before, differs = _peaks(footprints, model, new_digests, old_digests)
         mine = [process for process in processes if process.model == model]
         none = ServingFigures()
         figures, at_the_same_time = pick_baseline(old.get(model, none), old_before.get(model, none), settings)
@@ -190,6 +188,7 @@ def _compare_class(seen: _Seen, settings: GateSettings, where: str, ids: Collect
                 new=VersionSample(figures=new.get(model, ServingFigures()), memory_bytes=peak),
                 old=before if old_digests else None,
                 at_the_same_time=at_the_same_time,
+                memory_differs=differs,
                 ran=bool(mine) or model in new,
                 problems=_problems(mine, [load for load in failed if load.model == model]),
             )
@@ -210,23 +209,36 @@ def _by_model(rows: Iterable[VersionRow]) -> dict[str, ServingFigures]:
 
 
 def _peaks(
-    peaks: Mapping[FootprintKey, int],
-    model: str,
-    devices: Collection[str],
-    new: Collection[str],
-    old: Collection[str],
-) -> tuple[int | None, int | None]:
-    """The peaks of both versions with a revision of the model that both served; the new one alone without such."""
-    mine = {key: peak for key, peak in peaks.items() if key.model == model and key.device in devices}
-    after = {key.revision: 0 for key in mine if key.digest in new}
-    before = {key.revision: 0 for key in mine if key.digest in old}
-    for key, peak in mine.items():
-        side = after if key.digest in new else before
-        side[key.revision] = max(side.get(key.revision, 0), peak)
-    both = sorted(after.keys() & before.keys(), key=lambda revision: after[revision])
+    footprints: Mapping[FootprintKey, int | None], model: str, new: Collection[str], old: Collection[str]
+) -> tuple[int | None, int | None, str]:
+    """The peaks of both versions with a revision that both served, in engines that were fitted to the same memory; or
+    why there are none."""
+    after: dict[tuple[str, int], int] = {}
+    before: dict[tuple[str, int], int] = {}
+    for key, peak in footprints.items():
+        if peak is not None and key.model == model and (key.digest in new or key.digest in old):
+            side, place = after if key.digest in new else before, (key.revision, key.fitted_bytes)
+            side[place] = max(side.get(place, 0), peak)
+    both = after.keys() & before.keys()
     if both:
-        return after[both[-1]], before[both[-1]]
-    return max(after.values(), default=None), None
+        place = max(both, key=lambda one: after[one])
+        return after[place], before[place], ""
+    if not after:
+        return None, None, ""
+    place = max(after, key=lambda one: after[one])
+    others = [one for one in before if one[0] == place[0]]
+    if not others:
+        return after[place], None, ""
+    other = max(others, key=lambda one: before[one])
+    return after[place], before[other], _describe_fitted(place[1], other[1])
+
+
+def _describe_fitted(new_bytes: int, old_bytes: int) -> str:
+    new, old = (format_bytes(fitted) if fitted else "an unknown amount" for fitted in (new_bytes, old_bytes))
+    return (
+        f"the engine was fitted to {new} of memory, that of the previous version to {old}; what they use of it is not"
+        " compared"
+    )
 
 
 def _problems(processes: Sequence[ObservedProcess], failed: Sequence[FailedLoad]) -> tuple[str, ...]:

@@ -98,6 +98,8 @@ class Comparison:
     """Whether the figures of the previous version are from the time of the rollout, not from before it."""
     ran: bool = True
     """Whether a process of the new version was seen."""
+    memory_differs: str = ""
+    """Why their memory cannot be compared, in words."""
     problems: tuple[str, ...] = ()
     """Processes of the new version that are down now, and loads of it that failed; in words."""
 
@@ -106,9 +108,7 @@ class Comparison:
         return "on nodes with the previous version" if self.at_the_same_time else "before"
 
 
-def pick_baseline(
-    since: ServingFigures, before: ServingFigures, settings: GateSettings
-) -> tuple[ServingFigures, bool]:
+def pick_baseline(since: ServingFigures, before: ServingFigures, settings: GateSettings) -> tuple[ServingFigures, bool]:
     """The figures of the previous version to compare with, and whether they are from the time of the rollout. Those are
     preferred where there are enough: what makes all machines slow at that time is no matter of the version."""
     enough = since.requests >= settings.min_requests
@@ -212,6 +212,8 @@ def _throughput(one: Comparison, settings: GateSettings) -> _Judged:
 
 def _memory(one: Comparison, settings: GateSettings) -> _Judged:
     new, old = one.new.memory_bytes, one.old.memory_bytes if one.old is not None else None
+    if one.memory_differs:
+        return GateOutcome.UNJUDGED, one.memory_differs, new, old
     if new is None or not old:
         which = "new" if new is None else "previous"
         return GateOutcome.UNJUDGED, f"the memory of the {which} version is not known", new, old

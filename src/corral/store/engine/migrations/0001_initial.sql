@@ -713,17 +713,20 @@ CREATE TABLE placement_decisions (
 
 CREATE INDEX placement_decisions_model ON placement_decisions (model, id);
 
--- Measured memory and load time of a model revision by backend build and device.
+-- Measured memory and load time of a model revision by backend build, class of machines, and the memory that the engine
+-- was fitted to (0 if it is not fitted). A row shows that the build has served the revision there.
 CREATE TABLE footprints (
   model TEXT NOT NULL,
   revision TEXT NOT NULL,
   backend_digest TEXT NOT NULL,
+  node_class TEXT NOT NULL,
+  fitted_bytes BIGINT NOT NULL,
   device TEXT NOT NULL,
   peak_bytes BIGINT,
   slots BIGINT,
   load_ms BIGINT,
   measured_at BIGINT NOT NULL,
-  PRIMARY KEY (model, revision, backend_digest, device)
+  PRIMARY KEY (model, revision, backend_digest, node_class, fitted_bytes)
 );
 
 -- ---------------------------------------------------------------------------------------------------------------------
