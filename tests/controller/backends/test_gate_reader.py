@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,14 +12,18 @@ from corral.core.backends.serving_figures import BUCKETS, ServingFigures, Versio
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import Observation, ObservedProcess, ProcessStatus
 from corral.core.replicas.footprints import FootprintKey, Peak
+from corral.core.replicas.placement import Need
+from corral.core.replicas.replica import Replica
 from corral.frontend.gateway.replica_proof import ReplicaProof
 from corral.store.backends.version_exits import MINUTE_MS
 from corral.store.engine.database import Tx
+from corral.store.serving.load_job_rows import LoadJob
 from corral.store.stores import Stores
 from corral.system import SystemClock, SystemIds
 from corral.system.http_call import http_call
 from harness.openai_upstream import OpenAiUpstream
-from store.serving.test_replicas import TINY, add_nodes, loaded, make_node, reserve, start
+from store.serving.test_pending_revisions import begin_canary
+from store.serving.test_replicas import IDS, TINY, add_nodes, loaded, make_node, reserve, start
 
 NEW, OLD = "sha256:new", "sha256:old"
 CANARY, PEER, GPU = NodeId("canary"), NodeId("peer"), NodeId("gpu")
@@ -39,8 +44,8 @@ def process(state: ProcessStatus = ProcessStatus.READY, *, restarts: int = 0) ->
     )
 
 
-async def report(stores: Stores, sequence: int, one: ObservedProcess) -> None:
-    seen = Observation(node_id=CANARY, instance="i", epoch=1, sequence=sequence, backends=(), processes=(one,))
+async def report(stores: Stores, sequence: int, *processes: ObservedProcess) -> None:
+    seen = Observation(node_id=CANARY, instance="i", epoch=1, sequence=sequence, backends=(), processes=processes)
     await stores.observed.record([seen])
 
 
@@ -188,7 +193,83 @@ async def fill(tx: Tx, *, minute: int, minutes: int, nodes: int, models: int) ->
     )
 
 
+async def serve(stores: Stores, digest: str, *, text: str = TINY) -> Replica:
+    """On the canary."""
+    job = await start(stores, text=text)
+    await reserve(stores, job, Need(model=job.model, only_node=CANARY))
+    return await stores.load_claims.finish(job, loaded(backend_digest=digest))
+
+
+async def fail_load(stores: Stores, model: str, revision: str) -> None:
+    """With the new version, on the canary."""
+    await stores.load_jobs.request_load(model, revision, cause="a request", ids=IDS)
+    [job] = await stores.load_claims.claim("fe", lease_s=15, most=9)
+    await reserve(stores, job, Need(model=model, only_node=CANARY))
+    await stores.load_claims.fail_on_node(job, "no such option", draw=0.5, stop=False, digest=NEW)
+
+
+async def prove_edit(stores: Stores, replaced: Replica) -> LoadJob:
+    """Its proof begins on the canary, beside the replica that serves."""
+    await stores.models.save(TINY + "options: [no_such_option]\n", "bob")
+    job = await begin_canary(stores, replaced)
+    started = await reserve(stores, job, Need(model="tiny", only_node=CANARY, surge_on=CANARY))
+    assert started.slot == 1
+    return job
+
+
+async def stability(stores: Stores, model: str = "tiny") -> tuple[GateOutcome, str]:
+    [stable] = [one for one in await judge(stores) if (one.gate, one.model) == ("stable", model)]
+    return stable.outcome, stable.detail
+
+
+async def test_a_load_that_worked_with_the_previous_version_and_fails_with_the_new_one_fails_the_gate(
+    fleet: Stores,
+) -> None:
+    replica = await serve(fleet, OLD)
+    await fleet.replicas.drop([replica.id], why="unloaded")
+    await fail_load(fleet, "tiny", replica.revision)
+    outcome, detail = await stability(fleet)
+    assert (outcome, detail) == (GateOutcome.FAILED, "a load of tiny with it failed: no such option")
+
+
+async def test_an_edit_that_does_not_load_says_nothing_about_the_version(fleet: Stores) -> None:
+    """Its proof lands on a canary, and would fail with the previous version as well."""
+    job = await prove_edit(fleet, await serve(fleet, OLD))
+    await report(fleet, 1, process())
+    await fleet.load_claims.fail_on_node(job, "no such option", draw=0.5, stop=False, digest=NEW)
+    outcome, detail = await stability(fleet)
+    assert outcome is GateOutcome.PASSED, detail
+    assert detail.endswith("not served it on such machines: a load of tiny with it failed: no such option")
+
+
+async def test_a_new_model_that_does_not_load_or_crashes_says_nothing_about_the_version(fleet: Stores) -> None:
+    await serve(fleet, OLD)
+    other = await fleet.models.save(TINY.replace("tiny", "other"), "bob")
+    await fail_load(fleet, "other", other.revision)
+    crashed = replace(process(ProcessStatus.BACKING_OFF), process_key="other#0", model="other")
+    await report(fleet, 1, replace(crashed, state=ProcessStatus.READY))
+    await report(fleet, 2, crashed)
+    await fleet.version_figures.add("fe", 1, {VersionKey("other", CANARY, NEW): served(20, 50.0, errors=50)})
+    verdicts = [one for one in await judge(fleet) if one.model == "other"]
+    assert {one.outcome for one in verdicts} <= {GateOutcome.PASSED, GateOutcome.UNJUDGED}, verdicts
+    assert "ended unexpectedly once; other#0 is not running now; a load of other" in verdicts[0].detail
+
+
+async def test_a_crash_of_another_revision_than_the_previous_version_served_is_not_counted(fleet: Stores) -> None:
+    await prove_edit(fleet, await serve(fleet, OLD))
+    old, edit = process(), replace(process(), process_key="tiny#1", replica=1)
+    await report(fleet, 1, old, edit)
+    await report(fleet, 2, old, replace(edit, state=ProcessStatus.BACKING_OFF))
+    outcome, detail = await stability(fleet)
+    assert outcome is GateOutcome.PASSED, detail
+    await report(fleet, 3, replace(old, state=ProcessStatus.BACKING_OFF), edit)
+    outcome, detail = await stability(fleet)
+    assert outcome is GateOutcome.FAILED
+    assert detail == "processes of the new version ended unexpectedly once; tiny#0 is not running now"
+
+
 async def test_a_version_that_ends_after_its_start_is_unstable_even_when_it_runs_again(fleet: Stores) -> None:
+    await serve(fleet, OLD)
     await report(fleet, 1, process())
     await report(fleet, 2, process(ProcessStatus.BACKING_OFF))
     down = (await judge(fleet))[0]

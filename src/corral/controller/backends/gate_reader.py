@@ -1,6 +1,6 @@
 """Reads what the gates of a rollout judge: figures, memory and exits of versions, and the answers to golden prompts."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from corral.core.backends.gates import (
     GateSettings,
     GateVerdict,
     VersionSample,
+    describe_exits,
     judge_versions,
     pick_baseline,
 )
@@ -30,7 +31,7 @@ from corral.core.replicas.footprints import FootprintKey
 from corral.core.replicas.replica import Replica, ReplicaState
 from corral.core.sizes import format_bytes
 from corral.store.serving.load_backoff import FailedLoad
-from corral.store.serving.version_figures import VersionRow
+from corral.store.serving.version_figures import VersionExits, VersionRow
 from corral.store.stores import Stores
 
 log = structlog.get_logger()
@@ -62,6 +63,9 @@ class _Seen:
     """From before the rollout; they do not change."""
     footprints: Mapping[FootprintKey, int | None]
     processes: Mapping[NodeId, tuple[ObservedProcess, ...]]
+    revisions: Mapping[tuple[str, str, int], str]
+    """Of processes that are down, by node, model and slot."""
+    exits: Sequence[VersionExits]
     failed_loads: Sequence[FailedLoad]
     versions: Versions
 
@@ -116,7 +120,9 @@ class GateReader:
         new = {new for new, _ in versions.values() if new}
         old = {old for _, old in versions.values() if old} - new
         now_ms, look_back_ms = await stores.rollouts.now_ms(), round(settings.look_back_s * 1000)
-        processes = await stores.observed.read_processes()
+        reported = await stores.observed.read_processes()
+        processes = {node_id: reported.get(node_id, ()) for node_id in versions}
+        down = [node_id for node_id, found in processes.items() if any(one.state in ENDED for one in found)]
         return _Seen(
             nodes={node.id: node for node in every if node.id in versions},
             classes={node.id: node_class(node) for node in every},
@@ -124,7 +130,13 @@ class GateReader:
             old=await self._sums.read(old, since_ms=since_ms, now_ms=now_ms),
             old_before=await self._sums.read(old, since_ms=since_ms - look_back_ms, until_ms=since_ms, now_ms=now_ms),
             footprints=await stores.footprints.read_versions(new | old),
-            processes={node_id: processes.get(node_id, ()) for node_id in versions},
+            processes=processes,
+            revisions={
+                (node_id, replica.model, replica.slot): replica.revision
+                for node_id in down
+                for replica in await stores.replicas.read_of_node(node_id)
+            },
+            exits=await stores.version_figures.read_exits(digests=new, since_ms=since_ms),
             failed_loads=await stores.load_backoff.read_failed(digests=new, since_ms=since_ms),
             versions=versions,
         )
@@ -159,7 +171,7 @@ def _compare_class(seen: _Seen, settings: GateSettings, where: str, ids: Collect
     new_digests = {seen.versions[node_id][0] for node_id in ids}
     old_digests = {seen.versions[node_id][1] for node_id in ids} - new_digests - {""}
     processes = [
-        process
+        (node_id, process)
         for node_id in ids
         for process in seen.processes[node_id]
         if process.model and process.digest and seen.runs_new(node_id, process.digest)
@@ -169,15 +181,17 @@ def _compare_class(seen: _Seen, settings: GateSettings, where: str, ids: Collect
         _by_model(row for row in rows if row.key.digest in old_digests and seen.classes.get(row.key.node_id) == where)
         for rows in (seen.old, seen.old_before)
     )
-    failed = [load for load in seen.failed_loads if _is_new(seen, ids, load.node_id, load.digest)]
-    models = {*new, *(process.model for process in processes), *(load.model for load in failed)}
+    failures = list(_failures(seen, ids, processes))
+    models = {*new, *(process.model for _, process in processes), *(one.model for one in failures)}
     if not models:
         return [Comparison(model="", node_class=where, new=VersionSample(), ran=False)]
     footprints = {key: peak for key, peak in seen.footprints.items() if key.node_class == where}
+    served = {(key.model, key.revision) for key in footprints if key.digest in old_digests}
     found = []
     for model in sorted(models):
         peak, peak_before, differs = _peaks(footprints, model, new_digests, old_digests)
-        mine = [process for process in processes if process.model == model]
+        mine = [one for one in failures if one.model == model]
+        own = [one for one in mine if (model, one.revision) in served]
         none = ServingFigures()
         figures, at_the_same_time = pick_baseline(old.get(model, none), old_before.get(model, none), settings)
         before = VersionSample(figures=figures, memory_bytes=peak_before)
@@ -185,15 +199,64 @@ def _compare_class(seen: _Seen, settings: GateSettings, where: str, ids: Collect
             Comparison(
                 model=model,
                 node_class=where,
-                new=VersionSample(figures=new.get(model, ServingFigures()), memory_bytes=peak),
+                new=VersionSample(
+                    figures=new.get(model, ServingFigures()),
+                    memory_bytes=peak,
+                    exits=sum(one.exits for one in own),
+                ),
                 old=before if old_digests else None,
                 at_the_same_time=at_the_same_time,
                 memory_differs=differs,
-                ran=bool(mine) or model in new,
-                problems=_problems(mine, [load for load in failed if load.model == model]),
+                ran=model in new or any(one.model == model and one.state not in ENDED for _, one in processes),
+                served_before=figures.requests > 0 or any(name == model for name, _ in served),
+                problems=_describe(own),
+                unrelated=_describe_unrelated([one for one in mine if one not in own]),
             )
         )
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    """Of a process or a load of the new version."""
+
+    model: str
+    revision: str
+    """Empty if it is not known."""
+    exits: int = 0
+    down: str = ""
+    """The key of a process that is not running now."""
+    load_error: str = ""
+
+
+def _failures(
+    seen: _Seen, ids: Collection[NodeId], processes: Iterable[tuple[NodeId, ObservedProcess]]
+) -> Iterator[_Failure]:
+    for row in seen.exits:
+        if _is_new(seen, ids, row.node_id, row.digest):
+            yield _Failure(model=row.model, revision=row.revision, exits=row.exits)
+    for node_id, process in processes:
+        if process.state in ENDED:
+            revision = seen.revisions.get((node_id, process.model, process.replica), "")
+            yield _Failure(model=process.model, revision=revision, down=process.process_key)
+    for load in seen.failed_loads:
+        if _is_new(seen, ids, load.node_id, load.digest):
+            yield _Failure(model=load.model, revision=load.revision, load_error=load.error)
+
+
+def _describe(failures: Sequence[_Failure]) -> tuple[str, ...]:
+    """What is not running, and the error of one load. Exits are counted."""
+    down = sorted(one.down for one in failures if one.down)
+    parts = [f"{', '.join(down[:DOWN_SHOWN])} {'is' if len(down) == 1 else 'are'} not running now"] if down else []
+    errors = [
+        f"a load of {one.model} with it failed: {brief_cause(one.load_error)}" for one in failures if one.load_error
+    ]
+    return (*parts, *errors[:1])
+
+
+def _describe_unrelated(failures: Sequence[_Failure]) -> tuple[str, ...]:
+    exits = sum(one.exits for one in failures)
+    return (describe_exits(exits), *_describe(failures)) if exits else _describe(failures)
 
 
 def _is_new(seen: _Seen, ids: Collection[NodeId], node_id: str, digest: str) -> bool:
@@ -239,10 +302,3 @@ def _describe_fitted(new_bytes: int, old_bytes: int) -> str:
         f"the engine was fitted to {new} of memory, that of the previous version to {old}; what they use of it is not"
         " compared"
     )
-
-
-def _problems(processes: Sequence[ObservedProcess], failed: Sequence[FailedLoad]) -> tuple[str, ...]:
-    down = sorted(process.process_key for process in processes if process.state in ENDED)
-    parts = [f"{', '.join(down[:DOWN_SHOWN])} {'is' if len(down) == 1 else 'are'} not running now"] if down else []
-    parts += [f"a load of {load.model} with it failed: {brief_cause(load.error)}" for load in failed[:1]]
-    return tuple(parts)

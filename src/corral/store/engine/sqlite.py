@@ -1,5 +1,5 @@
-"""SQLite in WAL mode: reads inline (a few microseconds, cheaper than any thread hop), writes on one thread, and reads of
-many rows on another.
+"""SQLite in WAL mode: reads inline (a few microseconds, cheaper than any thread hop), writes on one thread, large reads
+on another.
 
 Writes are committed with `synchronous=FULL`: an acknowledged write survives a power cut.
 """

@@ -106,7 +106,6 @@ CREATE TABLE version_figures (
   errors BIGINT NOT NULL,
   tokens_out BIGINT NOT NULL,
   answer_ms BIGINT NOT NULL,
-  exits BIGINT NOT NULL DEFAULT 0,  -- processes that ended although nobody stopped them
   PRIMARY KEY (digest, minute, model, node_id)
 );
 
@@ -124,6 +123,19 @@ CREATE TABLE version_first_tokens (
 );
 
 CREATE INDEX version_first_tokens_minute ON version_first_tokens (minute);
+
+-- Processes that ended although nobody stopped them. `revision`: of the model; empty if no replica is known.
+CREATE TABLE version_exits (
+  digest TEXT NOT NULL,
+  minute BIGINT NOT NULL,
+  model TEXT NOT NULL,
+  revision TEXT NOT NULL,
+  node_id TEXT NOT NULL,
+  exits BIGINT NOT NULL,
+  PRIMARY KEY (digest, minute, model, revision, node_id)
+);
+
+CREATE INDEX version_exits_minute ON version_exits (minute);
 
 -- The last batch each writer of a frontend wrote into `usage` or `version_figures`, so that a repeated batch is not
 -- counted twice.
