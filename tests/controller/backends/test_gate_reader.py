@@ -53,6 +53,7 @@ def footprint(digest: str, *, revision: str = "r", node_class: str = "cpu", fitt
     return FootprintKey("tiny", revision, digest, node_class, fitted_bytes, "cpu")
 
 
+PROMPTED = f"{TINY}golden_prompts: [{{prompt: hello, expect: ANSWER}}]\n"
 VERSIONS = {CANARY: (NEW, OLD), PEER: (NEW, OLD)}
 
 
@@ -297,14 +298,42 @@ async def test_golden_prompts_go_to_a_replica_of_the_new_version(
     stores: Stores, upstream: OpenAiUpstream, expected: str, outcome: str
 ) -> None:
     await add_nodes(stores, make_node(CANARY))
-    job = await start(stores, text=f"{TINY}golden_prompts: [{{prompt: hello, expect: {expected}}}]\n")
-    await reserve(stores, job)
-    await stores.load_claims.finish(job, loaded(address=upstream.address, token=TOKEN, backend_digest=NEW))
-    proof = ReplicaProof(http_call, shared_token="", clock=SystemClock(), ids=SystemIds(), within_s=20)
-    reader = GateReader(stores, prompts=proof)
+    served_before = await serve(stores, OLD, text=PROMPTED.replace("ANSWER", expected))
+    reader = asking(stores)
     assert all(verdict.gate != "golden_prompts" for verdict in await judge(stores, reader))
     assert await GateReader(stores).judge_prompts(nodes=[CANARY], versions=VERSIONS) == []
+    [early] = await reader.judge_prompts(nodes=[CANARY], versions=VERSIONS)
+    assert (early.outcome, early.model, early.node_class) == (GateOutcome.UNJUDGED, "tiny", "cpu")
+    assert early.detail == "no replica of the new version is ready to answer the golden prompts"
     assert upstream.requests == []
-    [verdict] = await reader.judge_prompts(nodes=[CANARY], versions=VERSIONS)
+
+    await replace_by_new(stores, served_before, upstream)
+    [verdict] = await reader.judge_prompts(nodes=[CANARY], versions=VERSIONS, answered=[early])
     assert (verdict.gate, verdict.outcome.value, verdict.model) == ("golden_prompts", outcome, "tiny")
     assert len(upstream.requests) == 1
+    assert await reader.judge_prompts(nodes=[CANARY], versions=VERSIONS, answered=[verdict]) == [verdict]
+    assert len(upstream.requests) == 1, "what is judged is not sent again"
+
+
+async def test_golden_prompts_of_a_model_that_the_previous_version_never_served_are_not_sent(
+    stores: Stores, upstream: OpenAiUpstream
+) -> None:
+    await add_nodes(stores, make_node(CANARY))
+    job = await start(stores, text=PROMPTED)
+    await reserve(stores, job)
+    await stores.load_claims.finish(job, loaded(address=upstream.address, token=TOKEN, backend_digest=NEW))
+    assert await asking(stores).judge_prompts(nodes=[CANARY], versions=VERSIONS) == []
+    assert upstream.requests == []
+
+
+def asking(stores: Stores) -> GateReader:
+    proof = ReplicaProof(http_call, shared_token="", clock=SystemClock(), ids=SystemIds(), within_s=20)
+    return GateReader(stores, prompts=proof)
+
+
+async def replace_by_new(stores: Stores, replica: Replica, upstream: OpenAiUpstream) -> None:
+    await stores.replicas.drop([replica.id], why="its backend was upgraded")
+    await stores.load_jobs.request_load("tiny", replica.revision, cause="its backend was upgraded", ids=IDS)
+    [job] = await stores.load_claims.claim("fe", lease_s=15, most=9)
+    await reserve(stores, job)
+    await stores.load_claims.finish(job, loaded(address=upstream.address, token=TOKEN, backend_digest=NEW))

@@ -96,20 +96,38 @@ class GateReader:
         seen = await self._read(chosen, since_ms=since_ms, settings=settings)
         return judge_versions(_compare(seen, settings), settings)
 
-    async def judge_prompts(self, *, nodes: Sequence[NodeId], versions: Versions) -> list[GateVerdict]:
-        """Sends the golden prompts to replicas of the new version on these nodes, one replica for each model and
-        class. This may take minutes."""
+    async def judge_prompts(
+        self, *, nodes: Sequence[NodeId], versions: Versions, answered: Collection[GateVerdict] = ()
+    ) -> list[GateVerdict]:
+        """Sends the golden prompts of models that the previous version has served to replicas of the new version on
+        these nodes, one replica for each model and class. This may take minutes. `answered`: earlier verdicts; what
+        they judge is not sent again."""
         if self._prompts is None:
             return []
-        classes = {node.id: node_class(node) for node in await self._stores.nodes.read_all()}
-        chosen: dict[tuple[str, str], Replica] = {}
-        for node_id in sorted(node_id for node_id in nodes if node_id in versions and node_id in classes):
+        chosen = {node_id: versions[node_id] for node_id in nodes if node_id in versions}
+        classes = {node.id: node_class(node) for node in await self._stores.nodes.read_all() if node.id in chosen}
+        old = {old for _, old in chosen.values() if old} - {new for new, _ in chosen.values()}
+        footprints = await self._stores.footprints.read_versions(old)
+        served = {(key.model, key.revision, key.node_class) for key in footprints}
+        replicas: dict[tuple[str, str], Replica] = {}
+        for node_id, where in sorted(classes.items()):
             for replica in await self._stores.replicas.read_of_node(node_id):
-                if replica.state is ReplicaState.READY and replica.backend_digest == versions[node_id][0]:
-                    chosen.setdefault((replica.model, classes[node_id]), replica)
+                is_new = replica.state is ReplicaState.READY and replica.backend_digest == chosen[node_id][0]
+                if is_new and (replica.model, replica.revision, where) in served:
+                    replicas.setdefault((replica.model, where), replica)
+        prompted = {
+            (model.name, where)
+            for model in await self._stores.models.read_all()
+            if model.served and model.config.golden_prompts
+            for where in classes.values()
+            if (model.name, model.revision, where) in served
+        }
+        judged = {(one.model, one.node_class): one for one in answered if one.outcome is not GateOutcome.UNJUDGED}
         found = []
-        for (model, where), replica in sorted(chosen.items()):
-            verdict = await self._judge_replica(self._prompts, replica, model, where)
+        for model, where in sorted(prompted | replicas.keys()):
+            verdict = judged.get((model, where)) or await self._judge_replica(
+                self._prompts, replicas.get((model, where)), model, where
+            )
             if verdict is not None:
                 found.append(verdict)
         return found
@@ -142,11 +160,13 @@ class GateReader:
         )
 
     async def _judge_replica(
-        self, prompts: GoldenPrompts, replica: Replica, model: str, where: str
+        self, prompts: GoldenPrompts, replica: Replica | None, model: str, where: str
     ) -> GateVerdict | None:
         def verdict(outcome: GateOutcome, detail: str) -> GateVerdict:
             return GateVerdict(gate=GOLDEN_PROMPTS, outcome=outcome, detail=detail, model=model, node_class=where)
 
+        if replica is None:
+            return verdict(GateOutcome.UNJUDGED, "no replica of the new version is ready to answer the golden prompts")
         try:
             count = await prompts.run(await self._stores.models.read_config(model, replica.revision), replica)
         except NotFound:
