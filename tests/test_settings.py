@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from corral.artifacts.references import DOCKER_HUB
 from corral.cli.main import cli
-from corral.core.errors import InvalidSetting
+from corral.core.backends.gates import GateSettings
+from corral.core.errors import InvalidInput, InvalidSetting
+from corral.roles.frontend.backends import rollout_options
 from corral.settings.reading import environment_names, find_ignored, find_unknown_variables, load_settings
 from corral.settings.roles import FrontendSettings, RoleSettings, UpSettings, WorkerSettings
 from corral.settings.values import is_loopback_host, redact_url, split_host_port
@@ -55,6 +59,32 @@ def test_how_long_requests_wait_and_what_they_are_told_meanwhile(
     for wrong in ("soon", "-1s", "0"):
         with pytest.raises(InvalidSetting, match=variable):
             read({variable: wrong})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "field", "expected"),
+    [
+        ("CORRAL_ROLLOUT_MIN_ERRORS", "5", "min_errors", 5),
+        ("CORRAL_ROLLOUT_FIRST_TOKEN_SLACK", "50ms", "first_token_slack_ms", 50.0),
+        ("CORRAL_ROLLOUT_ANSWER_SLACK", "2s", "answer_slack_ms", 2000.0),
+        ("CORRAL_ROLLOUT_MEMORY_SLACK", "1GiB", "memory_slack_bytes", 1 << 30),
+        ("CORRAL_ROLLOUT_LOOK_BACK", "12h", "look_back_s", 43_200.0),
+    ],
+)
+def test_what_the_gates_of_rollouts_overlook_can_be_set(variable: str, value: str, field: str, expected: Any) -> None:
+    def read(environ: dict[str, str]) -> GateSettings:
+        return rollout_options(load_settings(FrontendSettings, flags={}, environ=environ, file=None)).gates
+
+    assert read({}) == GateSettings(), "the defaults are those of the gates"
+    assert read({variable: value}) == replace(GateSettings(), **{field: expected})
+    with pytest.raises(InvalidSetting, match=variable):
+        read({variable: "many"})
+
+
+def test_the_look_back_of_gates_is_no_longer_than_figures_are_kept() -> None:
+    settings = load_settings(FrontendSettings, flags={}, environ={"CORRAL_ROLLOUT_LOOK_BACK": "4d"}, file=None)
+    with pytest.raises(InvalidInput, match="three days"):
+        rollout_options(settings)
 
 
 def test_flags_override_the_environment_the_file_and_the_defaults(tmp_path: Path) -> None:

@@ -99,9 +99,23 @@ async def test_a_read_cannot_write(database: Database) -> None:
     async def body(tx: Tx) -> None:
         await tx.execute("INSERT INTO things (id, n) VALUES ('a', 1)")
 
-    with pytest.raises(Unavailable):
-        await database.read(body)
+    for read in (database.read, database.read_large):
+        with pytest.raises(Unavailable):
+            await read(body)
     assert await read_thing(database, "a") is None
+
+
+async def test_a_large_read_sees_one_moment_and_what_was_written_before_it(database: Database, rig: Rig) -> None:
+    async def body(tx: Tx) -> list[int]:
+        first = await tx.fetch("SELECT n FROM things WHERE id = 'a'")
+        rig.run_sql("UPDATE things SET n = n + 1 WHERE id = 'a'")
+        second = await tx.fetch("SELECT n FROM things WHERE id = 'a'")
+        return [first[0]["n"], second[0]["n"]]
+
+    for n in (1, 5):
+        await database.write(lambda tx: tx.execute("DELETE FROM things"))
+        await write_thing(database, "a", n)
+        assert await database.read_large(body) == [n, n]
 
 
 async def test_execute_tells_how_many_rows_it_changed(database: Database) -> None:
@@ -177,13 +191,15 @@ async def test_a_store_that_was_closed_is_unavailable(database: Database) -> Non
         await write_thing(database, "a", 1)
     with pytest.raises(Unavailable):
         await read_thing(database, "a")
+    with pytest.raises(Unavailable):
+        await database.read_large(lambda tx: tx.fetch("SELECT n FROM things"))
 
 
 async def test_wrong_sql_is_not_taken_for_a_store_that_is_unavailable(database: Database) -> None:
     async def body(tx: Tx) -> None:
         await tx.execute("SELECT no_such_column FROM things")
 
-    for run in (database.read, database.write):
+    for run in (database.read, database.read_large, database.write):
         with pytest.raises(Exception, match="no_such_column") as caught:
             await run(body)
         assert not isinstance(caught.value, CorralError)

@@ -58,6 +58,9 @@ class SimDatabase(SqliteDatabase):
         self._writer.execute("PRAGMA synchronous=OFF")
         self._committed = committed
 
+    async def read_large(self, body: Body[T]) -> T:
+        return await self.read(body)
+
     async def write(self, body: Body[T]) -> T:
         result = self._write_once(body)
         self._committed()
@@ -79,6 +82,9 @@ class HostDatabase:
     async def read(self, body: Body[T]) -> T:
         await self._reach()
         return await self._world.database.read(body)
+
+    async def read_large(self, body: Body[T]) -> T:
+        return await self.read(body)
 
     async def write(self, body: Body[T]) -> T:
         await self._reach()

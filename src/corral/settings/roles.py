@@ -264,12 +264,23 @@ class FrontendSettings(WatchSettings, StorageSettings, SourceSettings):
     """By how much the share of failed requests may grow with a new version: 0.02 is two of a hundred."""
     rollout_max_first_token_ratio: Annotated[float, Field(ge=1, le=1000)] = 1.5
     """How many times as long as before a new version may take to the first token."""
+    rollout_first_token_slack_s: Duration = 0.03
+    """A time to the first token that grew by no more than this fails no gate, whatever the ratio."""
     rollout_min_throughput_ratio: Annotated[float, Field(ge=0, le=1)] = 0.67
     """The share of the previous tokens per second that a new version must reach."""
+    rollout_answer_slack_s: Duration = 0.03
+    """Answers that take no more than this longer, on average, fail no gate, whatever the tokens per second."""
     rollout_max_memory_ratio: Annotated[float, Field(ge=1, le=1000)] = 1.3
     """How many times as much memory as before a new version may use."""
+    rollout_memory_slack_bytes: Annotated[int, Field(ge=0, le=1 << 50), BeforeValidator(read_size)] = 128 << 20
+    """Memory that grew by no more than this fails no gate, whatever the ratio."""
     rollout_min_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     """With fewer requests to either version, a gate that compares them is not judged."""
+    rollout_min_errors: Annotated[int, Field(ge=1, le=1_000_000)] = 2
+    """Fewer failed requests than this fail no gate."""
+    rollout_look_back_s: Duration = 24 * 3600.0
+    """Where the previous version has too few requests since the rollout began, those from this long before it count
+    too: between a minute and three days."""
     rollout_unjudged: Annotated[str, Field(pattern="^(pass|fail)$")] = "pass"
     """Whether a gate that cannot be judged, for example for want of requests, counts as passed or as failed."""
     max_concurrent_node_operations: Annotated[int, Field(ge=1, le=4096)] = 256

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,6 +32,8 @@ class Judge:
         self.prompts: list[GateVerdict] = []
         self.asked: list[Collection[NodeId]] = []
         """For which nodes prompts were sent."""
+        self.answered: Collection[GateVerdict] = ()
+        """What was known when they were last sent."""
         self.slow: asyncio.Event | None = None
         """Prompts take until it is set."""
         self.broken = ""
@@ -52,9 +55,10 @@ class Judge:
         return list(self.verdicts)
 
     async def judge_prompts(
-        self, *, nodes: Sequence[NodeId], versions: dict[NodeId, tuple[str, str]]
+        self, *, nodes: Sequence[NodeId], versions: dict[NodeId, tuple[str, str]], answered: Collection[GateVerdict]
     ) -> list[GateVerdict]:
         self.asked.append(nodes)
+        self.answered = answered
         if self.slow is not None:
             await self.slow.wait()
         return list(self.prompts)
@@ -252,6 +256,45 @@ async def test_a_failed_golden_prompt_is_not_lost_when_its_verdict_cannot_be_sto
     await frontend.turn()
     assert (await again(stores, rollout)).reason == "tiny: wrong answer"
     assert len(frontend.gates.asked) == 1
+
+
+NOT_READY = replace(WRONG, outcome=GateOutcome.UNJUDGED, detail="no replica is ready")
+RIGHT = replace(WRONG, outcome=GateOutcome.PASSED, detail="answered as expected")
+
+
+async def test_golden_prompts_that_nobody_could_answer_are_sent_again_while_the_wave_is_watched(
+    stores: Stores, frontend: Frontend, rig: Rig
+) -> None:
+    rollout = await soaked(stores, await start(stores, await fleet(stores), soak_s=60))
+    frontend.gates.prompts = [RIGHT, NOT_READY]
+    for _ in range(4):
+        await frontend.turn()
+    assert len(frontend.gates.asked) == 1
+    assert NOT_READY in (await again(stores, rollout)).waves[0].verdicts
+    await rig.advance(10)
+    for _ in range(2):
+        await frontend.turn()
+    assert (len(frontend.gates.asked), frontend.gates.answered) == (2, [RIGHT, NOT_READY])
+    frontend.gates.prompts = [RIGHT, WRONG]
+    await rig.advance(10)
+    for _ in range(2):
+        await frontend.turn()
+    assert (await again(stores, rollout)).reason == "tiny: wrong answer"
+
+
+async def test_golden_prompts_are_sent_once_more_before_the_wave_passes(
+    stores: Stores, frontend: Frontend, rig: Rig
+) -> None:
+    rollout = await soaked(stores, await start(stores, await fleet(stores), soak_s=5))
+    frontend.gates.prompts = [NOT_READY]
+    for _ in range(2):
+        await frontend.turn()
+    frontend.gates.prompts = [WRONG]
+    await rig.advance(5)
+    await frontend.turn()
+    assert (await again(stores, rollout)).wave == 0
+    await frontend.turn()
+    assert (await again(stores, rollout)).reason == "tiny: wrong answer"
 
 
 async def test_slow_golden_prompts_hold_up_neither_other_rollouts_nor_an_abort(

@@ -49,6 +49,9 @@ class Faulty:
         self._perhaps(self.reads_fail)
         return await self._database.read(body)
 
+    async def read_large(self, body: Body[T]) -> T:
+        return await self.read(body)
+
     async def write(self, body: Body[T]) -> T:
         self._perhaps(self.writes_fail)
         return await self._database.write(body)

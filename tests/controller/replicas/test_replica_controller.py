@@ -40,6 +40,9 @@ class EditedMeanwhile:
         self.edits += 1
         return found
 
+    async def read_large(self, body: Body[T]) -> T:
+        return await self.read(body)
+
     async def write(self, body: Body[T]) -> T:
         return await self._database.write(body)
 

@@ -1,5 +1,7 @@
 """Gates: a new version against the previous one."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -20,7 +22,7 @@ MIB = 1 << 20
 
 
 def figures(
-    requests: int = 100, *, errors: int = 0, first_token_ms: float = 100.0, tokens_per_s: float = 50.0, exits: int = 0
+    requests: int = 100, *, errors: int = 0, first_token_ms: float = 100.0, tokens_per_s: float = 50.0
 ) -> ServingFigures:
     buckets = [0] * BUCKETS
     at = next(index for index, bound in enumerate(FIRST_TOKEN_BOUNDS_S) if bound * 1000 >= first_token_ms)
@@ -31,7 +33,6 @@ def figures(
         first_token=tuple(buckets),
         tokens_out=requests * 10,
         answer_ms=round(requests * 10 / tokens_per_s * 1000),
-        exits=exits,
     )
 
 
@@ -67,7 +68,7 @@ PASSED, FAILED, UNJUDGED = GateOutcome.PASSED, GateOutcome.FAILED, GateOutcome.U
         ("memory", sample(figures(), 90 * MIB), sample(figures(), 30 * MIB), PASSED, "3.0 times"),
         ("memory", sample(figures(), None), OLD, UNJUDGED, "new version is not known"),
         ("stable", sample(figures()), OLD, PASSED, "no process of the new version ended"),
-        ("stable", sample(figures(exits=1)), OLD, FAILED, "ended unexpectedly once"),
+        ("stable", VersionSample(exits=1), OLD, FAILED, "ended unexpectedly once"),
     ],
 )
 def test_each_gate(gate: str, new: VersionSample, old: VersionSample | None, outcome: GateOutcome, text: str) -> None:
@@ -81,7 +82,7 @@ def test_each_gate(gate: str, new: VersionSample, old: VersionSample | None, out
     ("since", "expected"),
     [
         pytest.param(figures(20), (figures(20), True), id="figures-from-the-time-of-the-rollout-are-preferred"),
-        pytest.param(figures(19), (figures(500), False), id="too-few-are-no-baseline"),
+        pytest.param(figures(19), (figures(500) + figures(19), False), id="too-few-are-added-to-those-from-before"),
         pytest.param(ServingFigures(), (figures(500), False), id="no-node-of-the-class-has-the-previous-version-left"),
     ],
 )
@@ -100,6 +101,34 @@ def test_a_process_that_is_down_or_a_failed_load_is_unstable() -> None:
     compared = Comparison(model="m", node_class="c", new=VersionSample(), problems=("m#0 is not running now",))
     stable = judge_versions([compared], GateSettings())[0]
     assert (stable.gate, stable.outcome, stable.detail) == ("stable", FAILED, "m#0 is not running now")
+
+
+BROKEN = "a load of m with it failed: no such option"
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "text"),
+    [
+        pytest.param(
+            {"unrelated": (BROKEN,)}, PASSED, "not counted, because the previous", id="another-revision-serves"
+        ),
+        pytest.param({"unrelated": (BROKEN,), "ran": False}, UNJUDGED, "no such option", id="a-new-model"),
+        pytest.param({"unrelated": (BROKEN,), "problems": ("m#0 is not running now",)}, FAILED, "m#0", id="both"),
+    ],
+)
+def test_failures_of_what_the_previous_version_never_served_fail_no_gate(
+    changes: dict[str, Any], outcome: GateOutcome, text: str
+) -> None:
+    stable = judge_versions([Comparison(model="m", node_class="c", new=OLD, old=OLD, **changes)], GateSettings())[0]
+    assert (stable.gate, stable.outcome) == ("stable", outcome)
+    assert text in stable.detail
+
+
+def test_errors_of_a_model_that_the_previous_version_never_served_say_nothing() -> None:
+    new, before = sample(figures(errors=100)), VersionSample()
+    for served_before, outcome in ((True, FAILED), (False, UNJUDGED)):
+        compared = Comparison(model="m", node_class="c", new=new, old=before, served_before=served_before)
+        assert judge_versions([compared], GateSettings())[1].outcome is outcome
 
 
 def test_a_version_that_no_model_uses_has_one_verdict() -> None:

@@ -3,18 +3,31 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.replicas.test_availability import node
 from core.replicas.test_repair import ROW
+from corral.core.models.load_plan import Elastic
 from corral.core.nodes.node import NodeId
-from corral.core.replicas.footprints import FootprintKey, Peak, ProcessMemory, ReportedMemory, plan_peaks
+from corral.core.nodes.node_class import node_class
+from corral.core.replicas.footprints import (
+    FootprintKey,
+    Peak,
+    ProcessMemory,
+    ReportedMemory,
+    plan_peaks,
+    round_fitted,
+)
 from corral.core.replicas.replica import Replica, ReplicaState
 
+GIB = 1 << 30
 ON_N = replace(ROW, backend_digest="d")
 ON_G = replace(ON_N, id="g", node_id="g")
 NODES = {"n": node(), "g": node(id=NodeId("g"), gpu_vendor="nvidia", total_vram=8 << 30)}
-CPU = FootprintKey("m", "1", "d", "cpu")
-GPU = FootprintKey("m", "1", "d", "nvidia")
+CPU = FootprintKey("m", "1", "d", node_class(NODES["n"]), 0, "cpu")
+GPU = FootprintKey("m", "1", "d", node_class(NODES["g"]), 0, "nvidia")
+PLAIN = {("m", "1"): Elastic.NOTHING}
 
 
 @pytest.mark.parametrize(
@@ -55,4 +68,23 @@ GPU = FootprintKey("m", "1", "d", "nvidia")
 def test_which_peaks_are_written(
     rows: list[Replica], told: ReportedMemory, written: dict[FootprintKey, Peak], peaks: dict[FootprintKey, Peak]
 ) -> None:
-    assert plan_peaks(rows, NODES, told, stored=written) == peaks
+    assert plan_peaks(rows, NODES, told, stored=written, elastic=PLAIN) == peaks
+
+
+def test_peaks_of_a_fitted_engine_are_kept_apart_by_the_memory_that_it_was_given() -> None:
+    rows = [
+        replace(ON_N, memory_bytes=4 * GIB),
+        replace(ON_N, id="s", slot=1, process_key="m#1", memory_bytes=7 * GIB),
+        replace(ON_N, id="t", slot=2, process_key="m#2", memory_bytes=4 * GIB + GIB // 10),
+    ]
+    told = {("n", f"m#{slot}"): ProcessMemory(used, None) for slot, used in enumerate((5, 9, 6))}
+    peaks = plan_peaks(rows, NODES, told, stored={}, elastic={("m", "1"): Elastic.CONTEXT})
+    assert {key.fitted_bytes: peak.memory_bytes for key, peak in peaks.items()} == {4 * GIB: 6, 7 * GIB: 9}
+    [plain] = plan_peaks(rows, NODES, told, stored={}, elastic=PLAIN)
+    assert plain.fitted_bytes == 0
+    assert plan_peaks(rows, NODES, told, stored={}, elastic={}) == {}, "a revision that is no longer to serve"
+
+
+@given(st.integers(1, 1 << 45))
+def test_a_reservation_is_rounded_by_no_more_than_a_sixteenth(reserved: int) -> None:
+    assert abs(round_fitted(reserved, Elastic.SLOTS) - reserved) <= reserved / 16

@@ -130,7 +130,8 @@ async def test_what_no_process_is_started_with_takes_effect_at_once(stores: Stor
     """The same process serves on, under the new revision, and with what was learned of it."""
     await add_nodes(stores, make_node("a"))
     before = await serve(stores)
-    await stores.footprints.record_peaks({FootprintKey("tiny", before.revision, "sha256:1", "cpu"): Peak(5 << 30, 8)})
+    key = FootprintKey("tiny", before.revision, "sha256:1", "cpu", 0, "cpu")
+    await stores.footprints.record_peaks({key: Peak(5 << 30, 8)})
     text = TINY + "description: small\naliases: [small]\nsystem_prompt: Be brief.\nstopwords: [x]\npinned: true\n"
     saved = await stores.models.save(text, "bob")
     assert (saved.pending, saved.aliases) == (None, ("small",))

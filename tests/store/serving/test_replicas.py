@@ -129,6 +129,7 @@ def loaded(**changes: Any) -> ReplicaLoaded:
         capacity=4,
         load_options='{"context":2048}',
         load_ms=1500,
+        node_class="cpu",
         device="cpu",
     )
     return replace(plain, **changes)
@@ -422,9 +423,9 @@ async def test_a_process_that_its_node_ended_itself_is_not_revoked(stores: Store
 
 async def test_footprints_only_grow(stores: Stores) -> None:
     for peak in (Peak(100, 1), Peak(300, 32), Peak(200, 8)):
-        await stores.footprints.record_peaks({FootprintKey("m", "r", "d", "cpu"): peak})
-    await stores.footprints.record_peaks({FootprintKey("m", "r", "d3", "cpu"): Peak(250, 2)})
-    await stores.footprints.record_peaks({FootprintKey("m", "r", "d2", "nvidia"): Peak(50)})
+        await stores.footprints.record_peaks({FootprintKey("m", "r", "d", "cpu", 0, "cpu"): peak})
+    await stores.footprints.record_peaks({FootprintKey("m", "r", "d3", "cpu", 0, "cpu"): Peak(250, 2)})
+    await stores.footprints.record_peaks({FootprintKey("m", "r", "d2", "gpu", 0, "nvidia"): Peak(50)})
     assert await stores.footprints.read_peaks("m", "r") == {"cpu": Peak(300, 32), "nvidia": Peak(50)}
     assert await stores.footprints.read_peaks("m", "other") == {}
 

@@ -57,7 +57,7 @@ def process(*, restarts: int = 0, state: ProcessStatus = ProcessStatus.READY) ->
     )
 
 
-async def test_processes_that_ended_are_counted_once_from_reports(stores: Stores) -> None:
+async def test_processes_that_ended_are_counted_once_from_reports(stores: Stores, rig: Rig) -> None:
     seen = [
         process(),
         process(state=ProcessStatus.BACKING_OFF),
@@ -72,5 +72,10 @@ async def test_processes_that_ended_are_counted_once_from_reports(stores: Stores
         )
         await stores.observed.record([observation])
         await stores.observed.record([observation])
-    (row,) = await stores.version_figures.read(digests=["sha256:new"], since_ms=0)
-    assert (row.key, row.figures.exits, row.figures.requests) == (A, 2, 0)
+    (row,) = await stores.version_figures.read_exits(digests=["sha256:new"], since_ms=0)
+    assert (row.model, row.revision, row.node_id, row.exits) == ("tiny", "", "node-1", 2)
+    assert await stores.version_figures.read_exits(digests=["sha256:old"], since_ms=0) == []
+    assert await stores.version_figures.read_exits(digests=[], since_ms=0) == []
+    await rig.advance(RETENTION_MS / 1000 + 60)
+    await stores.version_figures.prune()
+    assert await stores.version_figures.read_exits(digests=["sha256:new"], since_ms=0) == []

@@ -1,11 +1,12 @@
 """Reads what the gates of a rollout judge: figures, memory and exits of versions, and the answers to golden prompts."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
+from corral.controller.backends.figure_sums import FigureSums
 from corral.core.backends.gates import (
     GOLDEN_PROMPTS,
     Comparison,
@@ -13,6 +14,7 @@ from corral.core.backends.gates import (
     GateSettings,
     GateVerdict,
     VersionSample,
+    describe_exits,
     judge_versions,
     pick_baseline,
 )
@@ -25,11 +27,11 @@ from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.node_class import node_class
 from corral.core.nodes.observed import ObservedProcess
 from corral.core.nodes.process_exits import ENDED
-from corral.core.replicas.capacity import device_class
 from corral.core.replicas.footprints import FootprintKey
 from corral.core.replicas.replica import Replica, ReplicaState
+from corral.core.sizes import format_bytes
 from corral.store.serving.load_backoff import FailedLoad
-from corral.store.serving.version_figures import VersionRow
+from corral.store.serving.version_figures import VersionExits, VersionRow
 from corral.store.stores import Stores
 
 log = structlog.get_logger()
@@ -57,10 +59,13 @@ class _Seen:
     """The class of every node."""
     new: Sequence[VersionRow]
     old: Sequence[VersionRow]
-    old_since: Sequence[VersionRow]
-    """The part of `old` from the time of the rollout."""
-    peaks: Mapping[FootprintKey, int]
+    old_before: Sequence[VersionRow]
+    """From before the rollout; they do not change."""
+    footprints: Mapping[FootprintKey, int | None]
     processes: Mapping[NodeId, tuple[ObservedProcess, ...]]
+    revisions: Mapping[tuple[str, str, int], str]
+    """Of processes that are down, by node, model and slot."""
+    exits: Sequence[VersionExits]
     failed_loads: Sequence[FailedLoad]
     versions: Versions
 
@@ -73,6 +78,7 @@ class GateReader:
         """`prompts`: None judges no golden prompts."""
         self._stores = stores
         self._prompts = prompts
+        self._sums = FigureSums(stores.version_figures)
 
     async def judge(
         self,
@@ -90,20 +96,38 @@ class GateReader:
         seen = await self._read(chosen, since_ms=since_ms, settings=settings)
         return judge_versions(_compare(seen, settings), settings)
 
-    async def judge_prompts(self, *, nodes: Sequence[NodeId], versions: Versions) -> list[GateVerdict]:
-        """Sends the golden prompts to replicas of the new version on these nodes, one replica for each model and
-        class. This may take minutes."""
+    async def judge_prompts(
+        self, *, nodes: Sequence[NodeId], versions: Versions, answered: Collection[GateVerdict] = ()
+    ) -> list[GateVerdict]:
+        """Sends the golden prompts of models that the previous version has served to replicas of the new version on
+        these nodes, one replica for each model and class. This may take minutes. `answered`: earlier verdicts; what
+        they judge is not sent again."""
         if self._prompts is None:
             return []
-        classes = {node.id: node_class(node) for node in await self._stores.nodes.read_all()}
-        chosen: dict[tuple[str, str], Replica] = {}
-        for node_id in sorted(node_id for node_id in nodes if node_id in versions and node_id in classes):
+        chosen = {node_id: versions[node_id] for node_id in nodes if node_id in versions}
+        classes = {node.id: node_class(node) for node in await self._stores.nodes.read_all() if node.id in chosen}
+        old = {old for _, old in chosen.values() if old} - {new for new, _ in chosen.values()}
+        footprints = await self._stores.footprints.read_versions(old)
+        served = {(key.model, key.revision, key.node_class) for key in footprints}
+        replicas: dict[tuple[str, str], Replica] = {}
+        for node_id, where in sorted(classes.items()):
             for replica in await self._stores.replicas.read_of_node(node_id):
-                if replica.state is ReplicaState.READY and replica.backend_digest == versions[node_id][0]:
-                    chosen.setdefault((replica.model, classes[node_id]), replica)
+                is_new = replica.state is ReplicaState.READY and replica.backend_digest == chosen[node_id][0]
+                if is_new and (replica.model, replica.revision, where) in served:
+                    replicas.setdefault((replica.model, where), replica)
+        prompted = {
+            (model.name, where)
+            for model in await self._stores.models.read_all()
+            if model.served and model.config.golden_prompts
+            for where in classes.values()
+            if (model.name, model.revision, where) in served
+        }
+        judged = {(one.model, one.node_class): one for one in answered if one.outcome is not GateOutcome.UNJUDGED}
         found = []
-        for (model, where), replica in sorted(chosen.items()):
-            verdict = await self._judge_replica(self._prompts, replica, model, where)
+        for model, where in sorted(prompted | replicas.keys()):
+            verdict = judged.get((model, where)) or await self._judge_replica(
+                self._prompts, replicas.get((model, where)), model, where
+            )
             if verdict is not None:
                 found.append(verdict)
         return found
@@ -113,26 +137,36 @@ class GateReader:
         every = await stores.nodes.read_all()
         new = {new for new, _ in versions.values() if new}
         old = {old for _, old in versions.values() if old} - new
-        figures = stores.version_figures
-        processes = await stores.observed.read_processes()
+        now_ms, look_back_ms = await stores.rollouts.now_ms(), round(settings.look_back_s * 1000)
+        reported = await stores.observed.read_processes()
+        processes = {node_id: reported.get(node_id, ()) for node_id in versions}
+        down = [node_id for node_id, found in processes.items() if any(one.state in ENDED for one in found)]
         return _Seen(
             nodes={node.id: node for node in every if node.id in versions},
             classes={node.id: node_class(node) for node in every},
-            new=await figures.read(digests=new, since_ms=since_ms),
-            old=await figures.read(digests=old, since_ms=since_ms - round(settings.look_back_s * 1000)),
-            old_since=await figures.read(digests=old, since_ms=since_ms),
-            peaks=await stores.footprints.read_versions(new | old),
-            processes={node_id: processes.get(node_id, ()) for node_id in versions},
+            new=await self._sums.read(new, since_ms=since_ms, now_ms=now_ms),
+            old=await self._sums.read(old, since_ms=since_ms, now_ms=now_ms),
+            old_before=await self._sums.read(old, since_ms=since_ms - look_back_ms, until_ms=since_ms, now_ms=now_ms),
+            footprints=await stores.footprints.read_versions(new | old),
+            processes=processes,
+            revisions={
+                (node_id, replica.model, replica.slot): replica.revision
+                for node_id in down
+                for replica in await stores.replicas.read_of_node(node_id)
+            },
+            exits=await stores.version_figures.read_exits(digests=new, since_ms=since_ms),
             failed_loads=await stores.load_backoff.read_failed(digests=new, since_ms=since_ms),
             versions=versions,
         )
 
     async def _judge_replica(
-        self, prompts: GoldenPrompts, replica: Replica, model: str, where: str
+        self, prompts: GoldenPrompts, replica: Replica | None, model: str, where: str
     ) -> GateVerdict | None:
         def verdict(outcome: GateOutcome, detail: str) -> GateVerdict:
             return GateVerdict(gate=GOLDEN_PROMPTS, outcome=outcome, detail=detail, model=model, node_class=where)
 
+        if replica is None:
+            return verdict(GateOutcome.UNJUDGED, "no replica of the new version is ready to answer the golden prompts")
         try:
             count = await prompts.run(await self._stores.models.read_config(model, replica.revision), replica)
         except NotFound:
@@ -157,40 +191,92 @@ def _compare_class(seen: _Seen, settings: GateSettings, where: str, ids: Collect
     new_digests = {seen.versions[node_id][0] for node_id in ids}
     old_digests = {seen.versions[node_id][1] for node_id in ids} - new_digests - {""}
     processes = [
-        process
+        (node_id, process)
         for node_id in ids
         for process in seen.processes[node_id]
         if process.model and process.digest and seen.runs_new(node_id, process.digest)
     ]
     new = _by_model(row for row in seen.new if _is_new(seen, ids, row.key.node_id, row.key.digest))
-    old, old_since = (
+    old, old_before = (
         _by_model(row for row in rows if row.key.digest in old_digests and seen.classes.get(row.key.node_id) == where)
-        for rows in (seen.old, seen.old_since)
+        for rows in (seen.old, seen.old_before)
     )
-    failed = [load for load in seen.failed_loads if _is_new(seen, ids, load.node_id, load.digest)]
-    models = {*new, *(process.model for process in processes), *(load.model for load in failed)}
+    failures = list(_failures(seen, ids, processes))
+    models = {*new, *(process.model for _, process in processes), *(one.model for one in failures)}
     if not models:
         return [Comparison(model="", node_class=where, new=VersionSample(), ran=False)]
-    devices = {device_class(seen.nodes[node_id]) for node_id in ids}
+    footprints = {key: peak for key, peak in seen.footprints.items() if key.node_class == where}
+    served = {(key.model, key.revision) for key in footprints if key.digest in old_digests}
     found = []
     for model in sorted(models):
-        peak, peak_before = _peaks(seen.peaks, model, devices, new_digests, old_digests)
-        mine = [process for process in processes if process.model == model]
+        peak, peak_before, differs = _peaks(footprints, model, new_digests, old_digests)
+        mine = [one for one in failures if one.model == model]
+        own = [one for one in mine if (model, one.revision) in served]
         none = ServingFigures()
-        figures, at_the_same_time = pick_baseline(old_since.get(model, none), old.get(model, none), settings)
+        figures, at_the_same_time = pick_baseline(old.get(model, none), old_before.get(model, none), settings)
         before = VersionSample(figures=figures, memory_bytes=peak_before)
         found.append(
             Comparison(
                 model=model,
                 node_class=where,
-                new=VersionSample(figures=new.get(model, ServingFigures()), memory_bytes=peak),
+                new=VersionSample(
+                    figures=new.get(model, ServingFigures()),
+                    memory_bytes=peak,
+                    exits=sum(one.exits for one in own),
+                ),
                 old=before if old_digests else None,
                 at_the_same_time=at_the_same_time,
-                ran=bool(mine) or model in new,
-                problems=_problems(mine, [load for load in failed if load.model == model]),
+                memory_differs=differs,
+                ran=model in new or any(one.model == model and one.state not in ENDED for _, one in processes),
+                served_before=figures.requests > 0 or any(name == model for name, _ in served),
+                problems=_describe(own),
+                unrelated=_describe_unrelated([one for one in mine if one not in own]),
             )
         )
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    """Of a process or a load of the new version."""
+
+    model: str
+    revision: str
+    """Empty if it is not known."""
+    exits: int = 0
+    down: str = ""
+    """The key of a process that is not running now."""
+    load_error: str = ""
+
+
+def _failures(
+    seen: _Seen, ids: Collection[NodeId], processes: Iterable[tuple[NodeId, ObservedProcess]]
+) -> Iterator[_Failure]:
+    for row in seen.exits:
+        if _is_new(seen, ids, row.node_id, row.digest):
+            yield _Failure(model=row.model, revision=row.revision, exits=row.exits)
+    for node_id, process in processes:
+        if process.state in ENDED:
+            revision = seen.revisions.get((node_id, process.model, process.replica), "")
+            yield _Failure(model=process.model, revision=revision, down=process.process_key)
+    for load in seen.failed_loads:
+        if _is_new(seen, ids, load.node_id, load.digest):
+            yield _Failure(model=load.model, revision=load.revision, load_error=load.error)
+
+
+def _describe(failures: Sequence[_Failure]) -> tuple[str, ...]:
+    """What is not running, and the error of one load. Exits are counted."""
+    down = sorted(one.down for one in failures if one.down)
+    parts = [f"{', '.join(down[:DOWN_SHOWN])} {'is' if len(down) == 1 else 'are'} not running now"] if down else []
+    errors = [
+        f"a load of {one.model} with it failed: {brief_cause(one.load_error)}" for one in failures if one.load_error
+    ]
+    return (*parts, *errors[:1])
+
+
+def _describe_unrelated(failures: Sequence[_Failure]) -> tuple[str, ...]:
+    exits = sum(one.exits for one in failures)
+    return (describe_exits(exits), *_describe(failures)) if exits else _describe(failures)
 
 
 def _is_new(seen: _Seen, ids: Collection[NodeId], node_id: str, digest: str) -> bool:
@@ -206,27 +292,33 @@ def _by_model(rows: Iterable[VersionRow]) -> dict[str, ServingFigures]:
 
 
 def _peaks(
-    peaks: Mapping[FootprintKey, int],
-    model: str,
-    devices: Collection[str],
-    new: Collection[str],
-    old: Collection[str],
-) -> tuple[int | None, int | None]:
-    """The peaks of both versions with a revision of the model that both served; the new one alone without such."""
-    mine = {key: peak for key, peak in peaks.items() if key.model == model and key.device in devices}
-    after = {key.revision: 0 for key in mine if key.digest in new}
-    before = {key.revision: 0 for key in mine if key.digest in old}
-    for key, peak in mine.items():
-        side = after if key.digest in new else before
-        side[key.revision] = max(side.get(key.revision, 0), peak)
-    both = sorted(after.keys() & before.keys(), key=lambda revision: after[revision])
+    footprints: Mapping[FootprintKey, int | None], model: str, new: Collection[str], old: Collection[str]
+) -> tuple[int | None, int | None, str]:
+    """The peaks of both versions with a revision that both served, in engines that were fitted to the same memory; or
+    why there are none."""
+    after: dict[tuple[str, int], int] = {}
+    before: dict[tuple[str, int], int] = {}
+    for key, peak in footprints.items():
+        if peak is not None and key.model == model and (key.digest in new or key.digest in old):
+            side, place = after if key.digest in new else before, (key.revision, key.fitted_bytes)
+            side[place] = max(side.get(place, 0), peak)
+    both = after.keys() & before.keys()
     if both:
-        return after[both[-1]], before[both[-1]]
-    return max(after.values(), default=None), None
+        place = max(both, key=lambda one: after[one])
+        return after[place], before[place], ""
+    if not after:
+        return None, None, ""
+    place = max(after, key=lambda one: after[one])
+    others = [one for one in before if one[0] == place[0]]
+    if not others:
+        return after[place], None, ""
+    other = max(others, key=lambda one: before[one])
+    return after[place], before[other], _describe_fitted(place[1], other[1])
 
 
-def _problems(processes: Sequence[ObservedProcess], failed: Sequence[FailedLoad]) -> tuple[str, ...]:
-    down = sorted(process.process_key for process in processes if process.state in ENDED)
-    parts = [f"{', '.join(down[:DOWN_SHOWN])} {'is' if len(down) == 1 else 'are'} not running now"] if down else []
-    parts += [f"a load of {load.model} with it failed: {brief_cause(load.error)}" for load in failed[:1]]
-    return tuple(parts)
+def _describe_fitted(new_bytes: int, old_bytes: int) -> str:
+    new, old = (format_bytes(fitted) if fitted else "an unknown amount" for fitted in (new_bytes, old_bytes))
+    return (
+        f"the engine was fitted to {new} of memory, that of the previous version to {old}; what they use of it is not"
+        " compared"
+    )

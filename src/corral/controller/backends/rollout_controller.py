@@ -1,7 +1,7 @@
 """Carries rollouts on: watches the current wave, judges its gates, and begins the next one or takes all back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
@@ -9,7 +9,7 @@ import structlog
 
 from corral.controller.backends.plan_rollout import previous_spec
 from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
-from corral.core.backends.gates import GOLDEN_PROMPTS, GateSettings, GateVerdict
+from corral.core.backends.gates import GOLDEN_PROMPTS, GateOutcome, GateSettings, GateVerdict
 from corral.core.backends.intents import BackendSpec, IntentState, Verb
 from corral.core.backends.operations import Admission, NewIntent
 from corral.core.backends.rollouts import (
@@ -42,6 +42,7 @@ MIN_SPACING_S = 0.2
 LEASE_TTL_S = 15.0
 PROMPTS_AT_ONCE = 4
 """Rollouts whose golden prompts are sent together; they take minutes, and rollouts go on meanwhile."""
+PROMPTS_AGAIN_MS = 10_000
 ANSWERING = "its golden prompts are being answered"
 
 
@@ -57,21 +58,30 @@ class GateJudge(Protocol):
     ) -> list[GateVerdict]: ...
 
     async def judge_prompts(
-        self, *, nodes: Sequence[NodeId], versions: dict[NodeId, tuple[str, str]]
+        self, *, nodes: Sequence[NodeId], versions: dict[NodeId, tuple[str, str]], answered: Collection[GateVerdict]
     ) -> list[GateVerdict]: ...
 
 
 @dataclass(slots=True)
 class _Prompts:
-    """The golden prompts of one wave, which are sent once."""
+    """The golden prompts of one wave. Each is sent once, as soon as there is a replica that can answer."""
 
     task: asyncio.Task[list[GateVerdict] | None]
     """None as its result: they are sent again."""
+    sent_at: int
+    answered: Sequence[GateVerdict] = ()
+    """What was known when they were sent."""
     is_saved: bool = False
 
     @property
     def answers(self) -> list[GateVerdict] | None:
         return self.task.result() if self.task.done() and not self.task.cancelled() else None
+
+    def is_due(self, *, soak_ends_at: float, now_ms: int) -> bool:
+        """Whether to ask again for what could not be judged: from time to time, and once when the soak ends."""
+        if not self.is_saved or not any(one.outcome is GateOutcome.UNJUDGED for one in self.answers or ()):
+            return False
+        return now_ms - self.sent_at >= PROMPTS_AGAIN_MS or self.sent_at < soak_ends_at <= now_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +141,8 @@ class RolloutReconciler:
     async def _carry_on(self, rollout: Rollout, statuses: Statuses, lease: Lease) -> bool:
         if rollout.state is RolloutState.ROLLING_BACK:
             return await self._carry_back(rollout, statuses, lease)
-        verdicts, judging = await self._judge(rollout, lease)
         now_ms = await self._stores.rollouts.now_ms()
+        verdicts, judging = await self._judge(rollout, lease, now_ms)
         step = plan_step(rollout, statuses=statuses, verdicts=verdicts, now_ms=now_ms, judging=judging)
         if not isinstance(step, Wait):
             log.info("rollout.step", operation=rollout.operation_id, wave=rollout.wave + 1, step=type(step).__name__)
@@ -158,7 +168,7 @@ class RolloutReconciler:
 
     # Gates
 
-    async def _judge(self, rollout: Rollout, lease: Lease) -> tuple[Sequence[GateVerdict], str]:
+    async def _judge(self, rollout: Rollout, lease: Lease, now_ms: int) -> tuple[Sequence[GateVerdict], str]:
         """The current verdicts on all nodes that have the new version, also while the rollout is paused or waits for
         its promotion: they serve. With what is still being judged."""
         record = rollout.current
@@ -171,7 +181,9 @@ class RolloutReconciler:
         prompts = None
         answers: list[GateVerdict] | None = []  # they may come while the verdicts are being stored
         if done and record.soak_began_at is not None:
-            prompts = self._send_prompts(_PromptsKey(rollout.operation_id, rollout.wave, record.soak_began_at), done)
+            key = _PromptsKey(rollout.operation_id, rollout.wave, record.soak_began_at)
+            soak_ends_at = record.soak_began_at + rollout.options.soak_s * 1000
+            prompts = self._send_prompts(key, done, soak_ends_at=soak_ends_at, now_ms=now_ms)
             answers = prompts.answers
             if prompts.is_saved or answers is None:
                 found += [one for one in record.verdicts if one.gate == GOLDEN_PROMPTS]
@@ -194,19 +206,26 @@ class RolloutReconciler:
             settings=rollout.options.gates,
         )
 
-    def _send_prompts(self, key: _PromptsKey, done: Sequence[RolloutNode]) -> _Prompts:
-        """They are sent once for each wave, beside the runs of this reconciler."""
+    def _send_prompts(
+        self, key: _PromptsKey, done: Sequence[RolloutNode], *, soak_ends_at: float, now_ms: int
+    ) -> _Prompts:
+        """They are sent beside the runs of this reconciler."""
         known = self._prompts.get(key)
-        if known is None or (known.task.done() and known.answers is None):
-            task = self._tasks.create_task(self._ask(key, done), name=f"golden prompts of rollout {key.operation_id}")
-            known = self._prompts[key] = _Prompts(task)
+        is_due = known is not None and known.is_due(soak_ends_at=soak_ends_at, now_ms=now_ms)
+        if known is None or is_due or (known.task.done() and known.answers is None):
+            answered = (known.answers or known.answered) if known is not None else ()
+            asking = self._ask(key, done, answered)
+            task = self._tasks.create_task(asking, name=f"golden prompts of rollout {key.operation_id}")
+            known = self._prompts[key] = _Prompts(task, now_ms, answered)
         return known
 
-    async def _ask(self, key: _PromptsKey, done: Sequence[RolloutNode]) -> list[GateVerdict] | None:
+    async def _ask(
+        self, key: _PromptsKey, done: Sequence[RolloutNode], answered: Sequence[GateVerdict]
+    ) -> list[GateVerdict] | None:
         try:
             async with self._sending:
                 return await self._gates.judge_prompts(
-                    nodes=[node.member.node_id for node in done], versions=_versions(done)
+                    nodes=[node.member.node_id for node in done], versions=_versions(done), answered=answered
                 )
         except CorralError as error:
             log.warning("rollout.prompts_not_sent", operation=key.operation_id, error=str(error))

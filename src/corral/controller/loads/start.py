@@ -27,6 +27,7 @@ from corral.core.backends.variants import Unfit, Unresolved
 from corral.core.errors import CorralError, InvalidInput, Unavailable
 from corral.core.models.load_plan import EngineStart, backend_of, capacity_of, plan_engine, plan_weights
 from corral.core.nodes.node import Node, NodeId
+from corral.core.nodes.node_class import node_class
 from corral.core.nodes.observed import ObservedBackend, find_backend
 from corral.core.replicas.capacity import device_class
 from corral.core.replicas.load_jobs import LoadState
@@ -103,6 +104,7 @@ async def start_replica(
         capacity=capacity_of(model.config, engine.slots if protocol == OPENAI else None),
         load_options=msgspec.json.encode(engine).decode(),
         load_ms=int((services.clock.monotonic_s() - began_s) * 1000),
+        node_class=node_class(node),
         device=device_class(node),
     )
 

@@ -13,6 +13,7 @@ from corral.controller.loop import Reconciler, ReconcileRun, ReconcileRuntime
 from corral.controller.replicas.model_views import ViewBuilder
 from corral.controller.replicas.orphan_gc import OrphanCollector
 from corral.controller.replicas.stopper import ReplicaStopper
+from corral.core.models.load_plan import find_elastic
 from corral.core.nodes.labels import effective_labels
 from corral.core.nodes.node import Node, NodeId, NodeStatus
 from corral.core.nodes.observed import ProcessStatus
@@ -84,7 +85,7 @@ class ReplicaController:
         fleet, jobs, models, records = seen.fleet, seen.jobs, seen.models, seen.scheduling
         await self._wake_loads(fleet)
         lost = await self._repair(fleet, jobs)
-        await self._note_peaks(fleet.replicas, fleet.nodes_by_id)
+        await self._note_peaks(fleet.replicas, fleet.nodes_by_id, models)
         gone = {replica.id for replica in lost}
         alive = [replica for replica in fleet.replicas if replica.id not in gone]
         by_model: dict[str, list[Replica]] = {}
@@ -245,11 +246,18 @@ class ReplicaController:
                 if process.state == ProcessStatus.READY
             }
 
-    async def _note_peaks(self, replicas: Sequence[Replica], nodes: Mapping[str, Node]) -> None:
+    async def _note_peaks(
+        self, replicas: Sequence[Replica], nodes: Mapping[str, Node], models: Mapping[str, StoredModel]
+    ) -> None:
         reported, self._memory = self._memory, {}
         if not reported:
             return
-        peaks = plan_peaks(replicas, nodes, reported, stored=self._peaks)
+        elastic = {
+            (name, one.revision): find_elastic(one.config)
+            for name in {replica.model for replica in replicas} & models.keys()
+            for one in (models[name], models[name].newest)
+        }
+        peaks = plan_peaks(replicas, nodes, reported, stored=self._peaks, elastic=elastic)
         if peaks:
             await self._stores.footprints.record_peaks(peaks)
         known = {(row.model, row.revision) for row in replicas}

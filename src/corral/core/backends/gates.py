@@ -85,6 +85,8 @@ class VersionSample:
     figures: ServingFigures = field(default_factory=ServingFigures)
     memory_bytes: int | None = None
     """The most that a process of it was seen to use."""
+    exits: int = 0
+    """Processes that ended although nobody stopped them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,21 +100,25 @@ class Comparison:
     """Whether the figures of the previous version are from the time of the rollout, not from before it."""
     ran: bool = True
     """Whether a process of the new version was seen."""
+    memory_differs: str = ""
+    """Why their memory cannot be compared, in words."""
+    served_before: bool = True
+    """Whether the previous version has served the model on this class. What it never served may fail with it too."""
     problems: tuple[str, ...] = ()
     """Processes of the new version that are down now, and loads of it that failed; in words."""
+    unrelated: tuple[str, ...] = ()
+    """The same, and exits, of revisions that the previous version has not served on this class."""
 
     @property
     def against(self) -> str:
         return "on nodes with the previous version" if self.at_the_same_time else "before"
 
 
-def pick_baseline(
-    since: ServingFigures, look_back: ServingFigures, settings: GateSettings
-) -> tuple[ServingFigures, bool]:
+def pick_baseline(since: ServingFigures, before: ServingFigures, settings: GateSettings) -> tuple[ServingFigures, bool]:
     """The figures of the previous version to compare with, and whether they are from the time of the rollout. Those are
     preferred where there are enough: what makes all machines slow at that time is no matter of the version."""
     enough = since.requests >= settings.min_requests
-    return (since, True) if enough else (look_back, False)
+    return (since, True) if enough else (before + since, False)
 
 
 def judge_versions(compared: Iterable[Comparison], settings: GateSettings) -> list[GateVerdict]:
@@ -148,13 +154,16 @@ _Judged = tuple[GateOutcome, str, float | None, float | None]
 
 
 def _stable(one: Comparison, settings: GateSettings) -> _Judged:
-    exits = one.new.figures.exits
+    exits = one.new.exits
     if one.problems or exits:
-        parts = [f"processes of the new version ended unexpectedly {_times(exits)}"] if exits else []
+        parts = [describe_exits(exits)] if exits else []
         return GateOutcome.FAILED, "; ".join((*parts, *one.problems)), float(exits), None
-    if not one.ran:
-        return GateOutcome.UNJUDGED, "no process of the new version runs on these machines", None, None
-    return GateOutcome.PASSED, "no process of the new version ended unexpectedly", 0.0, None
+    detail = "no process of the new version " + ("ended unexpectedly" if one.ran else "runs on these machines")
+    if one.unrelated:
+        detail = (
+            f"not counted, because the previous version has not served it on such machines: {'; '.join(one.unrelated)}"
+        )
+    return (GateOutcome.PASSED, detail, 0.0, None) if one.ran else (GateOutcome.UNJUDGED, detail, None, None)
 
 
 def _errors(one: Comparison, settings: GateSettings) -> _Judged:
@@ -162,6 +171,8 @@ def _errors(one: Comparison, settings: GateSettings) -> _Judged:
     rate, before = new.error_rate, old.error_rate
     if rate is None:
         return GateOutcome.UNJUDGED, "the new version has had no requests", None, before
+    if not one.served_before:
+        return GateOutcome.UNJUDGED, "the previous version has not served it on such machines", rate, None
     mostly = rate > MANY_ERRORS and new.errors >= settings.min_errors
     if new.requests < settings.min_requests and not mostly:
         return GateOutcome.UNJUDGED, _too_few("requests", new.requests, settings), rate, before
@@ -212,6 +223,8 @@ def _throughput(one: Comparison, settings: GateSettings) -> _Judged:
 
 def _memory(one: Comparison, settings: GateSettings) -> _Judged:
     new, old = one.new.memory_bytes, one.old.memory_bytes if one.old is not None else None
+    if one.memory_differs:
+        return GateOutcome.UNJUDGED, one.memory_differs, new, old
     if new is None or not old:
         which = "new" if new is None else "previous"
         return GateOutcome.UNJUDGED, f"the memory of the {which} version is not known", new, old
@@ -239,8 +252,8 @@ def _too_few(what: str, count: int, settings: GateSettings) -> str:
     return f"the new version has had only {count} {what} (at least {settings.min_requests} to judge it)"
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+def describe_exits(count: int) -> str:
+    return f"processes of the new version ended unexpectedly {'once' if count == 1 else f'{count} times'}"
 
 
 def _percent(share: float) -> str:

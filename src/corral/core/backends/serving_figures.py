@@ -26,8 +26,6 @@ class ServingFigures:
     first_token: tuple[int, ...] = (0,) * BUCKETS
     """Streams by the time from sending the request to their first token, in the buckets of `FIRST_TOKEN_BOUNDS_S`."""
     tokens_out: int = 0
-    exits: int = 0
-    """Processes that ended although nobody stopped them, as the node's reports showed it."""
     answer_ms: int = 0
     """The time from sending the request to the end of its answer, over all answers with tokens."""
 
@@ -38,7 +36,6 @@ class ServingFigures:
             first_token=tuple(map(int.__add__, self.first_token, other.first_token)),
             tokens_out=self.tokens_out + other.tokens_out,
             answer_ms=self.answer_ms + other.answer_ms,
-            exits=self.exits + other.exits,
         )
 
     @property

@@ -54,10 +54,15 @@ def rollout_options(settings: FrontendSettings) -> RolloutOptions:
         wave_timeout_s=settings.rollout_wave_timeout_s,
         gates=GateSettings(
             max_error_increase=settings.rollout_max_error_increase,
+            min_errors=settings.rollout_min_errors,
             max_first_token_ratio=settings.rollout_max_first_token_ratio,
+            first_token_slack_ms=settings.rollout_first_token_slack_s * 1000,
             min_throughput_ratio=settings.rollout_min_throughput_ratio,
+            answer_slack_ms=settings.rollout_answer_slack_s * 1000,
             max_memory_ratio=settings.rollout_max_memory_ratio,
+            memory_slack_bytes=settings.rollout_memory_slack_bytes,
             min_requests=settings.rollout_min_requests,
+            look_back_s=settings.rollout_look_back_s,
             unjudged_passes=settings.rollout_unjudged == "pass",
         ),
     )

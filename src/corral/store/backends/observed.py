@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from corral.core.backends.serving_figures import VersionKey
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess, ProcessStatus, ProcessTable
-from corral.core.nodes.process_exits import new_exits
+from corral.core.nodes.process_exits import EndedProcess, new_exits
 from corral.store.backends.version_exits import record_exits
 from corral.store.engine.counters import ROUTES, bump_counter
 from corral.store.engine.database import Database, Row, Tx
@@ -181,13 +180,13 @@ def _served(row: Row | None) -> _Serving | None:
     return _serving(_table(row)) if row is not None else None
 
 
-def _new_exits(stored: Mapping[NodeId, Row], changed: Sequence[Observation]) -> dict[VersionKey, int]:
+def _new_exits(stored: Mapping[NodeId, Row], changed: Sequence[Observation]) -> dict[tuple[NodeId, EndedProcess], int]:
     found = {}
     for new in changed:
         row = stored.get(new.node_id)
         before = _table(row).processes if row is not None else ()
-        for (model, digest), exits in new_exits(before, new.processes).items():
-            found[VersionKey(model, new.node_id, digest)] = exits
+        for process, exits in new_exits(before, new.processes).items():
+            found[new.node_id, process] = exits
     return found
 
 

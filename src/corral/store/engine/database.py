@@ -58,6 +58,10 @@ class Database(Protocol):
         """Run `body` on one snapshot. Raises Unavailable."""
         ...
 
+    async def read_large(self, body: Body[T]) -> T:
+        """As `read`, for statements that go through many rows: SQLite runs them beside the event loop."""
+        ...
+
     async def write(self, body: Body[T]) -> T:
         """Run `body` in one transaction and commit it; retry after a conflict.
 

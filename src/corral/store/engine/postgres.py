@@ -149,6 +149,9 @@ class PostgresDatabase:
     async def read(self, body: Body[T]) -> T:
         return await self._run_once(_BEGIN_READ, body)
 
+    async def read_large(self, body: Body[T]) -> T:
+        return await self.read(body)
+
     async def write(self, body: Body[T]) -> T:
         last: Exception | None = None
         for attempt in range(CONFLICT_TRIES):

@@ -36,6 +36,9 @@ class RetryingDatabase:
     async def read(self, body: Body[T]) -> T:
         return await self._until_done(lambda: self._database.read(body), (Unavailable, OutcomeUnknown))
 
+    async def read_large(self, body: Body[T]) -> T:
+        return await self._until_done(lambda: self._database.read_large(body), (Unavailable, OutcomeUnknown))
+
     async def write(self, body: Body[T]) -> T:
         return await self._until_done(lambda: self._database.write(body), (Unavailable,))
 

@@ -1,4 +1,5 @@
-"""SQLite in WAL mode: reads inline (a few microseconds, cheaper than any thread hop), writes on one thread.
+"""SQLite in WAL mode: reads inline (a few microseconds, cheaper than any thread hop), writes on one thread, large reads
+on another.
 
 Writes are committed with `synchronous=FULL`: an acknowledged write survives a power cut.
 """
@@ -136,14 +137,16 @@ class SqliteDatabase:
             self._writer = self._connect(path)
             self._write_ahead(self._writer)
             self._writer.execute("PRAGMA synchronous=FULL")
-            self._reader = self._connect(path)
-            self._reader.execute("PRAGMA query_only=ON")
+            self._reader, self._large_reader = self._connect(path), self._connect(path)
+            for reader in (self._reader, self._large_reader):
+                reader.execute("PRAGMA query_only=ON")
         except (OSError, sqlite3.Error) as error:
             raise Unavailable(
                 f"cannot open the database {path}: {error}."
                 " Check that its directory exists, is writable and has free space."
             ) from error
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
+        self._large_reads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-reader")
 
     def _write_ahead(self, connection: sqlite3.Connection) -> None:
         """SQLite waits for other transactions, except for this change of mode: it fails at once while another process
@@ -166,16 +169,28 @@ class SqliteDatabase:
         return connection
 
     async def read(self, body: Body[T]) -> T:
+        return self._read_once(self._reader, body)
+
+    async def read_large(self, body: Body[T]) -> T:
         try:
-            self._reader.execute("BEGIN")
+            reading = asyncio.get_running_loop().run_in_executor(
+                self._large_reads, self._read_once, self._large_reader, body
+            )
+        except RuntimeError as error:  # the thread has ended
+            raise Unavailable(f"the database {self.location} was closed") from error
+        return await reading
+
+    def _read_once(self, reader: sqlite3.Connection, body: Body[T]) -> T:
+        try:
+            reader.execute("BEGIN")
             try:
-                result = _run_to_end(body(_SqliteTx(self._reader)))
+                result = _run_to_end(body(_SqliteTx(reader)))
             except BaseException:  # also when cancelled, the transaction ends
-                _roll_back(self._reader)
+                _roll_back(reader)
                 raise
-            self._reader.execute("COMMIT")
+            reader.execute("COMMIT")
         except sqlite3.Error as error:
-            _roll_back(self._reader)
+            _roll_back(reader)
             if _is_mistake(error):
                 raise
             raise Unavailable(f"cannot read the database {self.location}: {error}") from error
@@ -236,5 +251,7 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         self._thread.shutdown(wait=True)
+        self._large_reads.shutdown(wait=True)
         self._reader.close()
+        self._large_reader.close()
         self._writer.close()

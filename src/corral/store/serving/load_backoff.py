@@ -12,6 +12,7 @@ from corral.store.serving.load_job_rows import LoadJob
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedLoad:
     model: str
+    revision: str
     node_id: str
     digest: str
     error: str
@@ -44,13 +45,19 @@ class LoadBackoffStore:
 
         async def body(tx: Tx) -> list[FailedLoad]:
             rows = await tx.fetch(
-                "SELECT model, node_id, digest, error FROM load_backoff WHERE failed_at >= $1"  # noqa: S608
+                "SELECT model, revision, node_id, digest, error FROM load_backoff WHERE failed_at >= $1"  # noqa: S608
                 f" AND digest IN ({places(len(wanted), first=2)}) ORDER BY model, node_id",
                 since_ms,
                 *wanted,
             )
             return [
-                FailedLoad(model=row["model"], node_id=row["node_id"], digest=row["digest"], error=row["error"])
+                FailedLoad(
+                    model=row["model"],
+                    revision=row["revision"],
+                    node_id=row["node_id"],
+                    digest=row["digest"],
+                    error=row["error"],
+                )
                 for row in rows
             ]
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 from corral.core.backends.rollout import stop_first_at_once
 from corral.core.causes import brief_cause
 from corral.core.errors import Conflict, Fenced
+from corral.core.models.load_plan import find_elastic
 from corral.core.nodes.node import NodeStatus
+from corral.core.replicas.footprints import FootprintKey, round_fitted
 from corral.core.replicas.load_jobs import LoadProgress
 from corral.core.replicas.placement import Decision, Need, Placed, Waiting, place
 from corral.core.replicas.replica import Replica, ReplicaState
@@ -49,6 +51,7 @@ class ReplicaLoaded:
     capacity: int | None
     load_options: str
     load_ms: int
+    node_class: str
     device: str
 
 
@@ -319,7 +322,15 @@ class LoadClaimStore:
                 loaded.continuation,
             )
             await set_states(tx, old, ReplicaState.DRAINING, "replaced by another replica")
-            await record_load_time(tx, job.model, held.revision, loaded.backend_digest, loaded.device, loaded.load_ms)
+            footprint = FootprintKey(
+                model=job.model,
+                revision=held.revision,
+                digest=loaded.backend_digest,
+                node_class=loaded.node_class,
+                fitted_bytes=round_fitted(own.memory_bytes, find_elastic(revision.config)),
+                device=loaded.device,
+            )
+            await record_load_time(tx, footprint, loaded.load_ms)
             await clear_load_backoff(tx, job.model, node_id=own.node_id)
             await record_served_again(tx, job.model, node_id=own.node_id, replaced=held.replaces)
             await tx.execute("DELETE FROM load_jobs WHERE id = $1", job.id)

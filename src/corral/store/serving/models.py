@@ -485,8 +485,9 @@ _CARRY_OVER = (
     "UPDATE replicas SET revision = $3 WHERE model = $1 AND revision = $2",
     "UPDATE load_jobs SET revision = $3 WHERE model = $1 AND revision = $2",
     "UPDATE staged_models SET revision = $3 WHERE model = $1 AND revision = $2",
-    "INSERT INTO footprints (model, revision, backend_digest, device, load_ms, peak_bytes, slots, measured_at)"
-    " SELECT model, CAST($3 AS TEXT), backend_digest, device, load_ms, peak_bytes, slots, measured_at FROM footprints"
+    "INSERT INTO footprints (model, revision, backend_digest, node_class, fitted_bytes, device, load_ms, peak_bytes,"
+    " slots, measured_at) SELECT model, CAST($3 AS TEXT), backend_digest, node_class, fitted_bytes, device, load_ms,"
+    " peak_bytes, slots, measured_at FROM footprints"
     " WHERE model = $1 AND revision = $2 ON CONFLICT DO NOTHING",
     "INSERT INTO load_backoff (model, revision, node_id, failures, error, failed_at, until_at, digest)"
     " SELECT model, CAST($3 AS TEXT), node_id, failures, error, failed_at, until_at, digest FROM load_backoff"

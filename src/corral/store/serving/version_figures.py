@@ -18,6 +18,16 @@ class VersionRow:
     figures: ServingFigures
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionExits:
+    model: str
+    revision: str
+    """Empty if it is not known."""
+    node_id: str
+    digest: str
+    exits: int
+
+
 class VersionFigureStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -93,7 +103,6 @@ class VersionFigureStore:
             for row in await tx.fetch(
                 "SELECT model, node_id, digest, CAST(sum(requests) AS BIGINT) AS requests,"  # noqa: S608
                 " CAST(sum(errors) AS BIGINT) AS errors, CAST(sum(tokens_out) AS BIGINT) AS tokens_out,"
-                " CAST(sum(exits) AS BIGINT) AS exits,"
                 f" CAST(sum(answer_ms) AS BIGINT) AS answer_ms FROM version_figures {where}"
                 " GROUP BY model, node_id, digest ORDER BY model, node_id, digest",
                 *parameters,
@@ -105,10 +114,36 @@ class VersionFigureStore:
                     first_token=tuple(times.get(key, (0,) * BUCKETS)),
                     tokens_out=row["tokens_out"],
                     answer_ms=row["answer_ms"],
-                    exits=row["exits"],
                 )
                 found.append(VersionRow(key=key, figures=figures))
             return found
+
+        return await self._database.read_large(body)
+
+    async def read_exits(self, *, digests: Collection[str], since_ms: int) -> list[VersionExits]:
+        """Processes of these versions that ended although nobody stopped them, from the minute of `since_ms` on."""
+        wanted = in_list(digests)
+        if not wanted:
+            return []
+
+        async def body(tx: Tx) -> list[VersionExits]:
+            rows = await tx.fetch(
+                "SELECT model, revision, node_id, digest, CAST(sum(exits) AS BIGINT) AS exits FROM version_exits"  # noqa: S608
+                f" WHERE minute >= $1 AND digest IN ({places(len(wanted), first=2)})"
+                " GROUP BY model, revision, node_id, digest ORDER BY model, revision, node_id, digest",
+                since_ms // MINUTE_MS,
+                *wanted,
+            )
+            return [
+                VersionExits(
+                    model=row["model"],
+                    revision=row["revision"],
+                    node_id=row["node_id"],
+                    digest=row["digest"],
+                    exits=row["exits"],
+                )
+                for row in rows
+            ]
 
         return await self._database.read(body)
 
@@ -117,6 +152,7 @@ class VersionFigureStore:
             oldest = await read_minute(tx) - RETENTION_MS // MINUTE_MS
             await tx.execute("DELETE FROM version_figures WHERE minute < $1", oldest)
             await tx.execute("DELETE FROM version_first_tokens WHERE minute < $1", oldest)
+            await tx.execute("DELETE FROM version_exits WHERE minute < $1", oldest)
             await prune_writers(tx)
 
         await self._database.write(body)

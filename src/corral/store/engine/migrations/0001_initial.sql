@@ -106,7 +106,6 @@ CREATE TABLE version_figures (
   errors BIGINT NOT NULL,
   tokens_out BIGINT NOT NULL,
   answer_ms BIGINT NOT NULL,
-  exits BIGINT NOT NULL DEFAULT 0,  -- processes that ended although nobody stopped them
   PRIMARY KEY (digest, minute, model, node_id)
 );
 
@@ -124,6 +123,19 @@ CREATE TABLE version_first_tokens (
 );
 
 CREATE INDEX version_first_tokens_minute ON version_first_tokens (minute);
+
+-- Processes that ended although nobody stopped them. `revision`: of the model; empty if no replica is known.
+CREATE TABLE version_exits (
+  digest TEXT NOT NULL,
+  minute BIGINT NOT NULL,
+  model TEXT NOT NULL,
+  revision TEXT NOT NULL,
+  node_id TEXT NOT NULL,
+  exits BIGINT NOT NULL,
+  PRIMARY KEY (digest, minute, model, revision, node_id)
+);
+
+CREATE INDEX version_exits_minute ON version_exits (minute);
 
 -- The last batch each writer of a frontend wrote into `usage` or `version_figures`, so that a repeated batch is not
 -- counted twice.
@@ -713,17 +725,20 @@ CREATE TABLE placement_decisions (
 
 CREATE INDEX placement_decisions_model ON placement_decisions (model, id);
 
--- Measured memory and load time of a model revision by backend build and device.
+-- Measured memory and load time of a model revision by backend build, class of machines, and the memory that the engine
+-- was fitted to (0 if it is not fitted). A row shows that the build has served the revision there.
 CREATE TABLE footprints (
   model TEXT NOT NULL,
   revision TEXT NOT NULL,
   backend_digest TEXT NOT NULL,
+  node_class TEXT NOT NULL,
+  fitted_bytes BIGINT NOT NULL,
   device TEXT NOT NULL,
   peak_bytes BIGINT,
   slots BIGINT,
   load_ms BIGINT,
   measured_at BIGINT NOT NULL,
-  PRIMARY KEY (model, revision, backend_digest, device)
+  PRIMARY KEY (model, revision, backend_digest, node_class, fitted_bytes)
 );
 
 -- ---------------------------------------------------------------------------------------------------------------------
