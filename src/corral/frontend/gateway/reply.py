@@ -13,13 +13,18 @@ from corral.frontend.gateway.upstream.calls import ChunkRelay, Headers
 if TYPE_CHECKING:
     from corral.frontend.gateway.client_protocol import ClientProtocol
 
-STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 # JSON answers up to this size are held until they are complete, so that another replica can take over until then.
 HOLD_MAX_BYTES = 4 << 20
 # An event that is longer reaches the client in parts.
 EVENT_MAX_BYTES = 1 << 20
 _RELAYED = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after"})
 _END = b"0\r\n\r\n"
+
+
+def status_line(status: int) -> bytes:
+    """Attached servers, and proxies before them, answer with statuses that no standard has, such as 499, 520 and 529."""
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
 
 
 class ClientConnection(Protocol):
@@ -53,7 +58,7 @@ class ReplyHead:
     def __init__(self, status: int, headers: Headers) -> None:
         self.content_type = b""
         self.length: bytes | None = None
-        lines = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        lines = status_line(status)
         for name, value in headers.items():
             name = name.lower()
             if name == b"content-type":
@@ -237,7 +242,7 @@ def encode_response(status: int, headers: Iterable[bytes], body: bytes, *, close
     """An answer of the gateway itself."""
     return b"".join(
         (
-            STATUS_LINES[status],
+            status_line(status),
             *headers,
             b"content-length: %d\r\n" % len(body),
             b"connection: close\r\n\r\n" if close else b"\r\n",
