@@ -803,17 +803,33 @@ class ProxiedRequest:
 
     def _continue(self, phase: Relaying, failures: Failures) -> bool:
         """False: the answer has ended."""
+        end = self._missing_end(phase)
+        if end is not None:
+            phase.reply.drop_tail()
+            self.on_data(end, True)
+            return False
         plan = self._plan_rest(phase)
         if isinstance(plan, str):
             self._break_off(phase, incomplete(failures.latest, plan))
-            return False
-        if plan is not None and plan.said.is_done:
-            self.on_data(b"", True)  # only the end of the HTTP message was missing
             return False
         self._continued = plan
         self._opened = phase.reply
         self._trace_it().waited_s = 0.0
         return True
+
+    def _missing_end(self, phase: Relaying) -> bytes | None:
+        """What ends the answer, if the client has all that it says. None: more is missing."""
+        reply, reader = phase.reply, self._reader
+        if reader is None or not reply.can_go_on():
+            return None
+        relay = reply.relay
+        if relay is not None:
+            relay.fold(keep=0)
+            if relay.has_forgotten:
+                return None
+        if reader.said.is_done or (reader.said.is_whole and relay is None):
+            return b""  # of a translated answer, the translation gives the last event
+        return FORMS[self.head.path].end if reader.said.is_whole else None
 
     def _plan_rest(self, phase: Relaying) -> Continuation | str | None:
         """How another replica gives the rest of the answer. None: nothing but its head has reached the client. A text:
@@ -831,10 +847,14 @@ class ProxiedRequest:
             return f"it already was {self._continuations} times"
         if reply.relay is not None:
             reply.relay.fold(keep=0)
-        plan = self._continued.after_failure() if self._continued is not None else self._first_plan(reader.said)
+        try:
+            plan = self._continued.after_failure() if self._continued is not None else self._first_plan(reader.said)
+        except CorralError as error:
+            return f"the request for its rest cannot be made ({error})"
         return plan.why_not(phase.endpoint, self._served) or plan
 
     def _first_plan(self, said: Said) -> Continuation:
+        """Raises InvalidInput."""
         translated = self._translated
         if translated is not None:
             # An adapted answer gave the client what this translation made of it, so the translation can go on.
@@ -973,8 +993,10 @@ class ProxiedRequest:
         if isinstance(phase, Relaying):
             if self._has_progress(now_s):
                 return
-            can_move = unresponsive_s > gateway.limits.unresponsive_s or (
-                can_move and not isinstance(self._plan_rest(phase), str)
+            can_move = (
+                unresponsive_s > gateway.limits.unresponsive_s
+                or self._missing_end(phase) is not None
+                or (can_move and not isinstance(self._plan_rest(phase), str))
             )
         if can_move:
             self._give_up(phase, text)

@@ -204,6 +204,10 @@ class Reply:
     def _may_add(self) -> bool:
         return self.is_events and (self.is_chunked or not self._http11)
 
+    def drop_tail(self) -> None:
+        """Discards the beginning of an event whose rest will not come."""
+        self._tail = b""
+
     def error_event(self, error: ErrorResponse, protocol: "ClientProtocol", path: bytes) -> bytes:
         """`error` as the last event of this stream."""
         return protocol.error_event(error, path=path, number=self.events)

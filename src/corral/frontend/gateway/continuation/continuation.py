@@ -44,8 +44,6 @@ class Continuation:
     def why_not(self, failed: Endpoint, served: ServedModel | None) -> str:
         """Why no replica can give the rest, as a clause; empty if one can."""
         said = self.said
-        if said.is_done:
-            return ""
         if said.beyond:
             return f"it has {said.beyond}"
         if not said.text:
