@@ -597,6 +597,44 @@ async def test_a_chat_that_lacks_only_its_end_is_ended_without_its_usage_twice(
     assert gateway.open_requests() == 0
 
 
+async def test_an_event_that_comes_with_a_comment_is_not_repeated(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    engine, has_died = Engine(), asyncio.Event()
+
+    async def script(answering: Answering) -> None:
+        if has_died.is_set() or not answering.seen.json().get("stream"):
+            await engine(answering)
+            return
+        has_died.set()
+        first = json.dumps({"id": "x", "choices": [{"index": 0, "delta": {"content": WORDS[0]}}]})
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        data = f": ping\n\ndata: {first}\n\n".encode()
+        if with_head:
+            await answering.send(b"%b%x\r\n%b\r\n" % (head, len(data), data))
+        else:
+            await answering.send(head)
+            await answering.chunk(b": first\n\n")
+            await arrived.wait()
+            await answering.chunk(data)
+        answering.die()
+
+    replicas = [await replica("a"), await replica("b")]
+    for one in replicas:
+        one.script = script
+    gateway.serve("m", *replicas, continuation=ASSISTANT_PREFILL)
+    for with_head in (True, False):
+        has_died.clear()
+        arrived = asyncio.Event()
+        async with streamed(client, CHAT, BODIES[CHAT]) as answer:
+            lines = []
+            async for line in answer.aiter_lines():
+                arrived.set()
+                lines.append(line)
+        data = [line.removeprefix("data: ") for line in lines if line.startswith("data: {")]
+        assert chat_text([json.loads(value) for value in data]) == text_of(WORDS), with_head
+
+
 async def test_an_answer_that_cannot_be_translated_does_not_keep_others_at_an_unresponsive_replica(
     replica: Start,
 ) -> None:

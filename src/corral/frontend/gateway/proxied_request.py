@@ -105,7 +105,7 @@ PREFIX_BYTES = 1024
 PROBE_WITHIN_S = 2.0
 _NO_HINT = (b"", "")
 _NOT_BEGUN = (b"", b":")
-"""How data begins that is not yet the answer: a head alone, and the comments that keep a stream of events alive."""
+"""How data begins that may not be the answer yet: a head alone, and the comments that keep a stream of events alive."""
 _TaskPhase = type[Authenticating] | type[Resolving] | type[AwaitingLoad] | type[Probing]
 
 
@@ -592,7 +592,7 @@ class ProxiedRequest:
             return
         endpoint = sent.endpoint
         now_s = endpoint.heard_s = gateway.now_s()
-        if last or data[:1] not in _NOT_BEGUN:
+        if last or data[:1] not in _NOT_BEGUN or _has_more_than_comments(data):
             self._first_byte_s = now_s
         else:
             self._first_byte_s, self._active_s = 0.0, now_s
@@ -666,7 +666,7 @@ class ProxiedRequest:
         reply.put(data, last=last)
         if reply.opened and phase.__class__ is Sent:
             phase = self._phase = Relaying(phase, reply)
-        if not self._first_byte_s and (last or data[:1] not in _NOT_BEGUN):
+        if not self._first_byte_s and (last or data[:1] not in _NOT_BEGUN or _has_more_than_comments(data)):
             self._first_byte_s = self._gateway.now_s()
             self._relay_chunks(reply)
         if last:
@@ -1216,3 +1216,7 @@ class ProxiedRequest:
             ended_s=ended_s,
             trace=self._trace,
         )
+
+
+def _has_more_than_comments(data: bytes) -> bool:
+    return any(line and not line.startswith(b":") for line in data.splitlines())
