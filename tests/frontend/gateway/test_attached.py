@@ -520,4 +520,3 @@ async def test_a_status_that_no_standard_has_reaches_the_client_at_once(
             if path == "/v1/messages" and status == 529:
                 assert answer.json()["error"]["type"] == "overloaded_error"
     assert gateway.open_requests() == 0
-

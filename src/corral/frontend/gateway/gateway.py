@@ -177,7 +177,10 @@ class Gateway:
 
     async def _keep_ticking(self) -> None:
         while True:
-            self._tick()
+            try:
+                self._tick()
+            except Exception:  # a bug in one tick must not end the gateway
+                log.exception("gateway.tick_crashed")
             await asyncio.sleep(TICK_EVERY_S)
 
     def _tick(self) -> None:

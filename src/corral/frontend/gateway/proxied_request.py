@@ -11,7 +11,7 @@ bytes to the client, and the client's own form of requests and answers is behind
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import structlog
 
@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from corral.frontend.gateway.gateway import Gateway
 
 log = structlog.get_logger()
+P = ParamSpec("P")
 
 PREFIX_BYTES = 1024
 PROBE_WITHIN_S = 2.0
@@ -180,12 +181,7 @@ class ProxiedRequest:
         except CorralError as error:
             self._reject(error_response_of(error))
         except Exception as error:  # noqa: BLE001  it is logged
-            self._report_crash(error)
-
-    def _report_crash(self, error: Exception) -> None:
-        """A bug in the gateway. The client gets an error; its connection and all other requests continue."""
-        log.error("gateway.request_crashed", model=self._model_name(), exc_info=error)
-        self._reject(internal_error())
+            self.on_crash(error)
 
     async def _authenticate(self) -> None:
         gateway, head = self._gateway, self.head
@@ -236,7 +232,7 @@ class ProxiedRequest:
         except CorralError as error:
             self._reject(error_response_of(error))
         except Exception as error:  # noqa: BLE001  it is logged
-            self._report_crash(error)
+            self.on_crash(error)
 
     async def _resolve(self, key: ClientKey) -> None:
         """Another frontend may just have added the model."""
@@ -606,11 +602,12 @@ class ProxiedRequest:
             self.head.is_relayed and self.keep_alive and (trace is None or not trace.position) and self._adapted is None
         )
         if last and is_usual and headers is endpoint.repeated:
+            usage = cut_usage(data)
             self._client.write(
                 b"%b%b%b%x\r\ncontent-length: %d\r\n\r\n%b"
                 % (endpoint.repeated_head, self._own_lines, gateway.last_lines, self._number, len(data), data)
             )
-            self._complete(sent, cut_usage(data), now_s)
+            self._complete(sent, usage, now_s)
             return
         head, translation = self._reply_head(status, headers)
         shown = endpoint.node_head if gateway.limits.show_node else b""
@@ -869,7 +866,7 @@ class ProxiedRequest:
         sink: ResponseSink = self
         body = continued.count_body(kind)
         if body is not None:
-            sink = TokenCounter(partial(self._on_counted, sent, continued), self.on_failure)
+            sink = TokenCounter(partial(self._on_counted, sent, continued), self)
         else:
             body = continued.body(kind)
         if body is None:
@@ -1029,28 +1026,34 @@ class ProxiedRequest:
     # The end
 
     def _complete(self, phase: AtReplica, reported: ReportedUsage, ended_s: float) -> None:
+        """The client has the whole answer."""
         gateway, endpoint, served = self._gateway, phase.endpoint, self._served
         assert served is not None
-        if endpoint.driven and isinstance(phase.call, DriverCall):
-            reported = phase.call.tokens or reported
-            if phase.reply is None or not phase.reply.is_events:
-                self._first_byte_s = ended_s  # a driver sends the head of an answer before the rest
-        if self._status < 400:
-            reported = with_prompt(reported, self.body, is_form=self.head.is_form)
-        gateway.accounting.add(
-            (
-                self._number, served, endpoint, phase.outstanding_before, phase.pick, self._status, self._key.id,
-                self.head.path, self._began_s, self._first_byte_s, ended_s, self._trace,
-            ),
-            reported,
-        )  # fmt: skip
-        self._phase = ENDED
-        if self._metered is not None:
-            self._settle(self._metered, reported, ended_s)
-        plan = self._plan
-        if plan is not None:
-            gateway.metrics.routed.child(plan.route, served.name, plan.fallback_reason).value += 1
-        gateway.inflight.end(endpoint)
+        try:
+            if endpoint.driven and isinstance(phase.call, DriverCall):
+                reported = phase.call.tokens or reported
+                if phase.reply is None or not phase.reply.is_events:
+                    self._first_byte_s = ended_s  # a driver sends the head of an answer before the rest
+            if self._status < 400:
+                reported = with_prompt(reported, self.body, is_form=self.head.is_form)
+            gateway.accounting.add(
+                (
+                    self._number, served, endpoint, phase.outstanding_before, phase.pick, self._status, self._key.id,
+                    self.head.path, self._began_s, self._first_byte_s, ended_s, self._trace,
+                ),
+                reported,
+            )  # fmt: skip
+            if self._metered is not None:
+                self._settle(self._metered, reported, ended_s)
+            plan = self._plan
+            if plan is not None:
+                gateway.metrics.routed.child(plan.route, served.name, plan.fallback_reason).value += 1
+        except Exception as error:  # noqa: BLE001  a bug in counting does not concern the client
+            self._log_crash(error)
+            self._end()
+        else:
+            self._phase = ENDED
+            gateway.inflight.end(endpoint)
         self._client.done(keep=self.keep_alive)
 
     def _count_part(self, reply: Reply, *, is_error: bool) -> None:
@@ -1112,15 +1115,60 @@ class ProxiedRequest:
                 call.cancel()
         self._reject(response)
 
+    def guard(self, step: Callable[P, None], *args: P.args, **more: P.kwargs) -> None:
+        """Calls a method of this request for someone who has others to serve too."""
+        try:
+            step(*args, **more)
+        except Exception as error:  # noqa: BLE001  it is logged
+            self.on_crash(error)
+
+    def on_crash(self, error: Exception) -> None:
+        """A bug in the gateway. The client gets an error or, where that is not possible, its connection ends. The
+        replica and the key are free again, and all other requests continue."""
+        self._log_crash(error)
+        try:
+            if self._can_show_error():
+                self.stop(internal_error())
+                return
+        except Exception as another:  # noqa: BLE001  it is logged
+            self._log_crash(another)
+        phase = self._phase
+        is_answered = isinstance(phase, AtReplica) and phase.reply is not None and phase.reply.is_ended
+        if not isinstance(phase, Ended):
+            try:
+                self._end()
+            except Exception as another:  # noqa: BLE001  it is logged
+                self._log_crash(another)
+        if is_answered:
+            self._client.done(keep=False)
+        else:
+            self._client.abort()
+
+    def _log_crash(self, error: Exception) -> None:
+        log.error("gateway.request_crashed", model=self._model_name(), exc_info=error)
+
+    def _can_show_error(self) -> bool:
+        """Whether the client would read an error as part of the answer to this request."""
+        phase = self._phase
+        if not isinstance(phase, AtReplica) or phase.reply is None:
+            return not isinstance(phase, Ended)
+        return not phase.reply.is_ended and (isinstance(phase, Relaying) or not phase.reply.opened)
+
     def _end(self) -> None:
         """Releases what the current phase holds."""
-        record = self.record(self._gateway.now_s())
-        if record is not None:
-            self._gateway.traces.entries.append(record)
-        phase, self._phase = self._phase, ENDED
-        metered, self._metered = self._metered, None
-        if metered is not None:
-            self._gateway.meters.abandon(metered, self._gateway.now_s(), was_sent=isinstance(phase, AtReplica))
+        phase = self._phase
+        try:
+            record = self.record(self._gateway.now_s())
+            if record is not None:
+                self._gateway.traces.entries.append(record)
+        finally:
+            self._phase = ENDED
+            self._leave(phase)
+            metered, self._metered = self._metered, None
+            if metered is not None:
+                self._gateway.meters.abandon(metered, self._gateway.now_s(), was_sent=isinstance(phase, AtReplica))
+
+    def _leave(self, phase: Phase) -> None:
         match phase:
             case AtReplica():
                 if phase.call is not None:

@@ -23,7 +23,7 @@ _END = b"0\r\n\r\n"
 
 
 def status_line(status: int) -> bytes:
-    """Attached servers, and proxies before them, answer with statuses that no standard has, such as 499, 520 and 529."""
+    """Attached servers, and proxies before them, also answer with statuses that no standard has, such as 529."""
     return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
 
 
@@ -87,6 +87,8 @@ class Reply:
     """The part of a complete answer that holds its token usage."""
     opened = False
     """Whether bytes have reached the client. Then no other replica can take over."""
+    is_ended = False
+    """Whether all of it was written, or an error event in place of the rest."""
     is_chunked = False
     is_continuable = True
     """Whether the client has only whole events."""
@@ -140,8 +142,10 @@ class Reply:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
             if self.relay is not None:
                 self.relay.keep(data)
-        if last and self.is_chunked:
-            data += _END
+        if last:
+            self.is_ended = True
+            if self.is_chunked:
+                data += _END
         if data or opening:
             self._write(opening + data)
 
@@ -162,6 +166,7 @@ class Reply:
             held.append(data)
             data = b"".join(held)
         closing = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
+        self.is_ended = True
         self._write(b"%bcontent-length: %d%b%b" % (self._head, len(data), closing, data))
         self._usage_text = cut_usage(data)
 
@@ -218,6 +223,7 @@ class Reply:
             return False
         if self.relay is not None:
             self.relay.flush()
+        self.is_ended = True
         self._write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self.is_chunked else event)
         return True
 

@@ -1,7 +1,8 @@
 """A request to a replica and its answer, as callbacks instead of tasks: they run for every chunk of every stream.
 
 A `ResponseSink` gets `on_answer` once, then `on_data` any number of times, until one has `last`. At any point it may
-get `on_failure` instead, and then nothing more.
+get `on_failure` instead, and then nothing more. Whoever calls a sink catches what it raises, which is a bug, and hands
+that to `on_crash`: otherwise the request would stay open for ever.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,6 +46,10 @@ class ResponseSink(Protocol):
     def on_data(self, data: bytes, last: bool) -> None: ...
 
     def on_failure(self, failure: Failure) -> None: ...
+
+    def on_crash(self, error: Exception) -> None:
+        """A bug, in the sink or in what calls it. It is the last call. It raises nothing."""
+        ...
 
 
 class EventReader(Protocol):
