@@ -42,6 +42,7 @@ from corral.frontend.gateway.error_responses import (
     incomplete,
     internal_error,
     looped,
+    model_removed,
     no_embeddings,
     queue_timeout,
     replica_silent,
@@ -277,6 +278,7 @@ class ProxiedRequest:
             served = chosen
         endpoints, gateway, failures = served.endpoints, self._gateway, self._failures
         if not endpoints:
+            self._check_kept(served)
             self._join_load(served)
             self._wait_in(AwaitingLoad, self._load(served))
             return
@@ -368,6 +370,7 @@ class ProxiedRequest:
         return (self.body[:PREFIX_BYTES], "prefix") if served.has_prefix_affinity else _NO_HINT
 
     def _queue(self, served: ServedModel) -> None:
+        self._check_kept(served)
         gateway, trace, key, peek = self._gateway, self._trace_it(), self._key, self._peek
         cost = queue_cost(self.body, peek.stated_output if peek is not None else None, is_form=self.head.is_form)
         waiter = join_queue(
@@ -405,6 +408,27 @@ class ProxiedRequest:
             self._reject(failures.error(self._model_name()))
         else:
             self._reject(queue_timeout(self._model_name(), trace.position, self._gateway.limits))
+
+    def on_model_removed(self) -> None:
+        """Its model was deleted or disabled while it waited, and it was taken from the queue if it was there."""
+        phase, served = self._phase, self._served
+        if served is None or not isinstance(phase, (Queued, AwaitingLoad)):
+            return
+        if isinstance(phase, Queued):
+            self._leave_queue()
+        else:
+            phase.task.cancel()
+            self._phase = ROUTING
+        if self._continued is None:
+            self._may_fall_back(served)
+        self._place_again(has_turn=False)
+
+    def _check_kept(self, served: ServedModel) -> None:
+        """Nobody serves a queue of a model that is no longer in the table. Raises ErrorResponse."""
+        if served.is_removed and self.has_begun and self._failures is not None:
+            raise incomplete(self._failures.latest, "its model was deleted or disabled")
+        if served.is_removed:
+            raise model_removed(self._public_name())
 
     def _leave_queue(self) -> RequestTrace:
         assert isinstance(self._phase, Queued)

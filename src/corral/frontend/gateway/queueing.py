@@ -117,3 +117,12 @@ def expire(served: "ServedModel", now_s: float) -> None:
     for waiter in late:
         if waiter.leave():
             waiter.owner.guard(waiter.owner.on_queue_timeout)
+
+
+def dismiss(served: "ServedModel") -> None:
+    """Ends the wait of all requests for a model that was deleted or disabled."""
+    for waiter in list(served.queue):
+        if waiter.leave():
+            waiter.owner.guard(waiter.owner.on_model_removed)
+    for request in list(served.loading):
+        request.guard(request.on_model_removed)
