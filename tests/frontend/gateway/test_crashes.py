@@ -1,4 +1,4 @@
-"""A bug in the gateway: wherever it is, the client gets an answer or its connection ends, and nothing stays taken."""
+"""A bug in the gateway (F-54): the client gets an answer or its connection ends, and nothing stays taken."""
 
 import asyncio
 import sys

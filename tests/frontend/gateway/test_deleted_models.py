@@ -1,4 +1,4 @@
-"""Requests that wait for a model that is deleted or disabled meanwhile."""
+"""Requests that wait for a model that is deleted or disabled meanwhile (F-55)."""
 
 import asyncio
 import json
