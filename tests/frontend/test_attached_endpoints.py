@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from harness.frontend import Frontend
+from harness.ollama_upstream import OllamaUpstream
 from harness.openai_upstream import OpenAiUpstream
 from harness.ports import free_port
 from harness.programs import call, clean_environment, run_cli
@@ -247,3 +248,123 @@ def test_the_json_form_of_the_command_is_that_of_the_api(
     assert {**json.loads(given.stdout), "is_new": None, "warnings": None} == {
         **listed, "is_new": None, "warnings": None,
     }  # fmt: skip
+
+
+# Ollama
+
+
+@pytest.fixture
+def ollama() -> Iterator[OllamaUpstream]:
+    server = OllamaUpstream("qwen3:8b", "all-minilm:latest")
+    yield server
+    server.stop()
+
+
+def attach_ollama(environment: dict[str, str], server: OllamaUpstream, model: str, *more: str) -> str:
+    return attach(environment, model, server.url, "--protocol", "ollama", *more)
+
+
+def test_an_attached_ollama_serves_the_clients_of_all_apis_through_its_openai_api(
+    frontend: Frontend, environment: dict[str, str], ollama: OllamaUpstream
+) -> None:
+    said = attach_ollama(environment, ollama, "hosted", "--upstream-model", "qwen3:8b")
+    assert said == f"hosted: attached {ollama.url}/v1 (healthy)\n"
+    (one,) = frontend.admin.call("GET", "/api/models/hosted/endpoints").json()
+    assert one["protocol"] == "ollama"
+
+    def post(path: str, **body: Any) -> Any:
+        answer = frontend.admin.call("POST", path, body={"model": "hosted", "max_tokens": 50, **body})
+        assert answer.status == 200, answer.body
+        return answer.json()
+
+    messages = BODY["messages"]
+    whole = post("/v1/chat/completions", messages=messages)
+    assert (whole["model"], whole["choices"][0]["message"]["content"]) == ("hosted", "you said hi")
+    assert post("/v1/completions", prompt="one")["choices"][0]["text"] == "one and so on"
+    message = post("/v1/messages", messages=messages)
+    assert message["content"] == [{"type": "text", "text": "you said hi"}]
+    assert (message["usage"]["input_tokens"], message["usage"]["output_tokens"]) == (26, 3)
+    assert post("/v1/responses", input="hi")["output"][-1]["content"][0]["text"] == "you said hi"
+    native = post("/api/chat", messages=messages, stream=False, options={"num_predict": 2})
+    assert (native["message"]["content"], native["done_reason"]) == ("you said ", "length")
+    assert post("/api/generate", prompt="hi", stream=False)["response"] == "you said hi"
+    thought = post("/api/chat", messages=[{"role": "user", "content": "think"}], stream=False)
+    assert (thought["message"]["thinking"], thought["message"]["content"]) == ("hmm", "you said think")
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+    called = post("/api/chat", messages=[{"role": "user", "content": "tool"}], tools=tools, stream=False)
+    assert called["message"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": {"city": "Paris"}}
+    posted = {path for path, request in ollama.requests if request is not None}
+    assert posted == {"/v1/chat/completions", "/v1/completions"}, "its native API is not used"
+    assert {request["model"] for _, request in ollama.requests if request is not None} == {"qwen3:8b"}
+    assert {path for path, request in ollama.requests if request is None} == {"/v1/models"}
+
+
+def test_the_streams_of_an_attached_ollama_end_with_its_usage(
+    frontend: Frontend, environment: dict[str, str], ollama: OllamaUpstream
+) -> None:
+    attach_ollama(environment, ollama, "hosted", "--upstream-model", "qwen3:8b")
+    with openai.OpenAI(base_url=f"{frontend.url}/v1", api_key=frontend.admin.key, max_retries=0) as client:
+        usage: openai.types.CompletionUsage | None = None
+        for question, text in (("hi", "you said hi"), ("think", "you said think")):
+            chunks = list(
+                client.chat.completions.create(
+                    model="hosted",
+                    messages=[{"role": "user", "content": question}],
+                    stream=True,
+                    stream_options={"include_usage": True},
+                )
+            )
+            said = [choice for chunk in chunks for choice in chunk.choices]
+            assert "".join(choice.delta.content or "" for choice in said) == text
+            assert [choice.finish_reason for choice in said if choice.finish_reason] == ["stop"]
+            usage = chunks[-1].usage
+            assert usage is not None
+            assert usage.prompt_tokens == 26
+            assert {chunk.model for chunk in chunks} == {"hosted"}
+        parts = list(
+            client.completions.create(model="hosted", prompt="one", stream=True, stream_options={"include_usage": True})
+        )
+        assert "".join(choice.text for part in parts for choice in part.choices) == "one and so on"
+        usage = parts[-1].usage
+        assert usage is not None
+        assert (usage.prompt_tokens, usage.completion_tokens) == (4, 2)
+    answer = frontend.admin.call("POST", "/api/chat", body={**BODY, "stream": True})
+    lines = [json.loads(line) for line in answer.body.splitlines()]
+    assert "".join(line["message"]["content"] for line in lines) == "you said hi"
+    assert (lines[-1]["done"], lines[-1]["prompt_eval_count"], lines[-1]["eval_count"]) == (True, 26, 3)
+    node = ollama.url.removeprefix("http://")
+    metrics = frontend.admin.call("GET", "/metrics").body.decode()
+    assert f'corral_tokens_total{{model="hosted",node="{node}",direction="in"}} {3 * 26 + 4}' in metrics
+
+
+def test_the_errors_of_an_attached_ollama_reach_each_client_in_its_own_form(
+    frontend: Frontend, environment: dict[str, str], ollama: OllamaUpstream
+) -> None:
+    said = attach_ollama(environment, ollama, "hosted", "--upstream-model", "qwen4")
+    assert "does not list 'qwen4'; it lists all-minilm:latest, qwen3:8b" in said
+    for path in ("/v1/chat/completions", "/v1/messages", "/api/chat"):
+        refused = frontend.admin.call("POST", path, body={**BODY, "max_tokens": 9, "stream": False})
+        error = refused.json()["error"]
+        message = error if path == "/api/chat" else error["message"]
+        assert (refused.status, "try pulling it first" in message) == (404, True), refused.body
+    refused = frontend.admin.call("POST", "/v1/rerank", body={"model": "hosted", "query": "a", "documents": ["b"]})
+    assert (refused.status, refused.json()["error"]["code"]) == (404, "endpoint_not_supported")
+    attach_ollama(environment, ollama, "busy", "--upstream-model", "qwen3:8b")
+    busy = {"model": "busy", "messages": [{"role": "user", "content": "busy"}]}
+    refused = frontend.admin.call("POST", "/v1/chat/completions", body=busy)
+    assert (refused.status, "server busy" in refused.message) == (503, True)
+
+
+def test_a_model_of_an_attached_ollama_need_not_be_named_with_the_tag_latest(
+    frontend: Frontend, environment: dict[str, str], ollama: OllamaUpstream
+) -> None:
+    assert "does not list" not in attach_ollama(environment, ollama, "all-minilm")
+    answer = frontend.admin.call("POST", "/v1/embeddings", body={"model": "all-minilm", "input": ["a", "b"]})
+    assert [one["embedding"] for one in answer.json()["data"]] == [[0.5, 1.0]] * 2
+    native = frontend.admin.call("POST", "/api/embed", body={"model": "all-minilm", "input": "a"})
+    assert native.json()["embeddings"] == [[0.5, 1.0]]
+    empty = OllamaUpstream()
+    try:
+        assert attach_ollama(environment, empty, "none").endswith("(healthy)\n"), "its list of models is null"
+    finally:
+        empty.stop()

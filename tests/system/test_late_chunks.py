@@ -40,6 +40,9 @@ class Passing:
     def on_failure(self, failure: Failure) -> None:
         raise AssertionError(failure.text)
 
+    def on_crash(self, error: Exception) -> None:
+        raise error
+
 
 async def pass_a_flood_on() -> list[int]:
     passing, gone = Passing(), asyncio.Event()

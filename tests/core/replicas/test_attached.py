@@ -50,6 +50,8 @@ def test_the_url_of_a_server_is_taken_apart(text: str, address: str, authority: 
         "http:///v1",
         "http://host:99999/v1",
         "http://host:0/v1",
+        "http://one..two/v1",
+        f"http://{'x' * 64}/v1",
         "http://host/v1?key=1",
         "http://host/v1#x",
         "http://host/v1 HTTP/1.1",

@@ -489,3 +489,34 @@ async def test_errors_of_anthropics_api_have_openais_form(
     answer = await client.post(CHAT, json=BODY)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (400, "context_length_exceeded")
+
+
+# 429, 499, 503 and the 52x are of proxies; 529 and 530 of Anthropic and Cloudflare.
+FOREIGN_STATUSES = (429, 499, 503, 520, 524, 529, 530, 599)
+
+
+@pytest.mark.parametrize("status", FOREIGN_STATUSES)
+@pytest.mark.parametrize("path", ["/v1/messages", CHAT, "/api/chat", "/v1/responses"])
+async def test_a_status_that_no_standard_has_reaches_the_client_at_once(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, path: str, status: int
+) -> None:
+    async def refuse(answering: Answering) -> None:
+        error = {"type": "overloaded_error", "message": "Overloaded"}
+        await answering.json({"type": "error", "error": error}, status=status)
+
+    servers = [await replica("one"), await replica("two")]
+    for server in servers:
+        server.script = refuse
+    body = {**BODY, "max_tokens": 9, "input": "hi"}
+    partial, renamed = [
+        [server.attached_route(protocol=protocol, model=model) for server in servers]
+        for protocol, model in ((UpstreamProtocol.ANTHROPIC, ""), (UpstreamProtocol.OPENAI, "theirs"))
+    ]
+    for routes in (partial[:1], renamed[:1], partial, renamed):
+        gateway.serve_routes("m", *routes)
+        for stream in (False, True):
+            answer = await client.post(path, json={**body, "stream": stream}, timeout=5)
+            assert (answer.status_code, "Overloaded" in answer.text) == (status, True), answer.text
+            if path == "/v1/messages" and status == 529:
+                assert answer.json()["error"]["type"] == "overloaded_error"
+    assert gateway.open_requests() == 0

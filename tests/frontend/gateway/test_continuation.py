@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from corral.core.replicas.attached import UpstreamProtocol
 from corral.core.replicas.routing import ASSISTANT_PREFILL, CONTINUE_FINAL_MESSAGE
 from corral.frontend.gateway.gateway import TICK_EVERY_S
 from corral.frontend.gateway.limits import GatewayLimits
@@ -496,3 +497,169 @@ async def test_a_replica_that_refuses_to_continue_ends_the_answer_with_an_error(
     assert "refused to continue it with status 400" in error["error"]["message"]
     assert 'corral_broken_answers_total{model="m"' in gateway.metrics()
     assert gateway.open_requests() == 0
+
+
+DOCUMENT = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "eA=="}}
+FILE = {"type": "image", "source": {"type": "file", "file_id": "file_1"}}
+COMPUTER = {"type": "computer_20250124", "name": "computer", "display_width_px": 9, "display_height_px": 9}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"messages": [{"role": "user", "content": [DOCUMENT]}]}, "'document'"),
+        ({"messages": [{"role": "user", "content": [FILE]}]}, "'image'"),
+        ({"tools": [COMPUTER]}, "computer_20250124"),
+        ({"max_tokens": None}, "max_tokens"),
+    ],
+    ids=["document", "file", "computer", "no-limit"],
+)
+async def test_a_relayed_message_that_cannot_be_translated_ends_with_an_error_that_says_why(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, changes: dict[str, Any], why: str
+) -> None:
+    await two_replicas(gateway, replica, Engine(2), endpoints=NATIVE)
+    body = {name: value for name, value in {**BODIES[MESSAGES], **changes}.items() if value is not None}
+    _, error = await broken_off(client, MESSAGES, body, timeout=5)
+    assert error["type"] == "error"
+    assert "was not continued at another replica: " in error["error"]["message"]
+    assert why in error["error"]["message"]
+    assert gateway.open_requests() == 0
+
+
+def message_events(reason: str) -> list[bytes]:
+    """A message up to its last event but one."""
+    usage = {"input_tokens": 4, "cache_read_input_tokens": 1, "output_tokens": 0}
+    events: list[tuple[str, dict[str, Any]]] = [
+        ("message_start", {"message": {"id": "msg_1", "type": "message", "role": "assistant", "content": [],
+         "model": "m", "stop_reason": None, "stop_sequence": None, "usage": usage}}),
+        ("content_block_start", {"index": 0, "content_block": {"type": "text", "text": ""}}),
+        ("content_block_delta", {"index": 0, "delta": {"type": "text_delta", "text": "One"}}),
+        ("content_block_stop", {"index": 0}),
+        ("message_delta", {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": {"output_tokens": 9}}),
+    ]  # fmt: skip
+    return [f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode() for kind, fields in events]
+
+
+@pytest.mark.parametrize("half", [b"", b'event: message_stop\ndata: {"ty'], ids=["whole-events", "half-an-event"])
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_message_that_lacks_only_its_end_is_ended_with_its_own_reason(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, replicas: int, half: bytes
+) -> None:
+    async def script(answering: Answering) -> None:
+        await answering.start_stream()
+        for event in message_events("max_tokens"):
+            await answering.chunk(event)
+        if half:
+            await answering.chunk(half)
+        answering.die()
+
+    started = [await replica(name) for name in "ab"[:replicas]]
+    for one in started:
+        one.script = script
+    gateway.serve("m", *started, continuation=ASSISTANT_PREFILL, endpoints=NATIVE)
+    body = {**BODIES[MESSAGES], "messages": [{"role": "user", "content": [DOCUMENT]}]}
+    events = await events_of(client, MESSAGES, body)
+    assert [event["type"] for event in events[-2:]] == ["message_delta", "message_stop"]
+    assert [event["delta"]["stop_reason"] for event in events if event["type"] == "message_delta"] == ["max_tokens"]
+    assert sum(len(one.seen) for one in started) == 1, "no other replica was asked"
+    assert gateway.open_requests() == 0
+    counted = [line for line in gateway.metrics().splitlines() if line.startswith("corral_tokens_total")]
+    assert {line.split('direction="')[1] for line in counted if line[-2:] != " 0"} == {'in"} 5', 'out"} 9'}
+
+
+@pytest.mark.parametrize("is_partial", [False, True], ids=["openai", "anthropic"])
+async def test_a_chat_that_lacks_only_its_end_is_ended_without_its_usage_twice(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, is_partial: bool
+) -> None:
+    async def script(answering: Answering) -> None:
+        await answering.start_stream()
+        if is_partial:
+            for event in message_events("max_tokens"):
+                await answering.chunk(event)
+        else:
+            for delta, finish in (({"content": "One"}, None), ({}, "length")):
+                await answering.event({"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+            usage = {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}
+            await answering.event({"id": "c", "choices": [], "usage": usage})
+        answering.die()
+
+    server = await replica("a")
+    server.script = script
+    protocol = UpstreamProtocol.ANTHROPIC if is_partial else UpstreamProtocol.OPENAI
+    gateway.serve_routes("m", server.attached_route(protocol=protocol))
+    for extra, usages in (({}, 0), (USAGE, 1)):
+        if not is_partial and not usages:
+            continue
+        events = await events_of(client, CHAT, {**BODIES[CHAT], **extra})
+        reasons = [choice["finish_reason"] for event in events for choice in event["choices"]]
+        assert [reason for reason in reasons if reason] == ["length"]
+        assert [event["usage"]["completion_tokens"] for event in events if event.get("usage")] == [9] * usages
+    assert gateway.open_requests() == 0
+
+
+async def test_an_event_that_comes_with_a_comment_is_not_repeated(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    engine, has_died = Engine(), asyncio.Event()
+
+    async def script(answering: Answering) -> None:
+        if has_died.is_set() or not answering.seen.json().get("stream"):
+            await engine(answering)
+            return
+        has_died.set()
+        first = json.dumps({"id": "x", "choices": [{"index": 0, "delta": {"content": WORDS[0]}}]})
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        data = f": ping\n\ndata: {first}\n\n".encode()
+        if with_head:
+            await answering.send(b"%b%x\r\n%b\r\n" % (head, len(data), data))
+        else:
+            await answering.send(head)
+            await answering.chunk(b": first\n\n")
+            await arrived.wait()
+            await answering.chunk(data)
+        answering.die()
+
+    replicas = [await replica("a"), await replica("b")]
+    for one in replicas:
+        one.script = script
+    gateway.serve("m", *replicas, continuation=ASSISTANT_PREFILL)
+    for with_head in (True, False):
+        has_died.clear()
+        arrived = asyncio.Event()
+        async with streamed(client, CHAT, BODIES[CHAT]) as answer:
+            lines = []
+            async for line in answer.aiter_lines():
+                arrived.set()
+                lines.append(line)
+        data = [line.removeprefix("data: ") for line in lines if line.startswith("data: {")]
+        assert chat_text([json.loads(value) for value in data]) == text_of(WORDS), with_head
+
+
+async def test_an_answer_that_cannot_be_translated_does_not_keep_others_at_an_unresponsive_replica(
+    replica: Start,
+) -> None:
+    limits = GatewayLimits(probe_after_s=0.3, probe_within_s=0.2, probe_every_s=0.1, unresponsive_s=2.0)
+    engine, hung = Engine(), await replica("hung")
+
+    async def begin_and_hang(answering: Answering) -> None:
+        if answering.seen.path == MESSAGES:
+            await answering.start_stream()
+            for event in message_events("max_tokens")[:3]:
+                await answering.chunk(event)
+        await answering.wait_for_hangup()
+
+    hung.script = begin_and_hang
+    async with running_gateway(limits=limits) as gateway, calling(gateway) as client:
+        gateway.serve("m", hung, continuation=ASSISTANT_PREFILL, endpoints=NATIVE)
+        bodies = [{**BODIES[MESSAGES], "messages": [{"role": "user", "content": [DOCUMENT]}]}] * 3
+        begun = [asyncio.create_task(broken_off(client, MESSAGES, body)) for body in bodies]
+        await until(lambda: hung.open == 3, "the replica has three messages")
+        waiting = asyncio.create_task(events_of(client, CHAT, BODIES[CHAT]))
+        await until(lambda: hung.open >= 4, "and a chat")
+        other = await replica("other")
+        other.script = engine
+        gateway.serve("m", hung, other, continuation=ASSISTANT_PREFILL, endpoints=NATIVE)
+        assert chat_text(await waiting) == text_of(WORDS)
+        for _, error in await asyncio.gather(*begun):
+            assert "'document'" in error["error"]["message"]
+        assert gateway.open_requests() == 0

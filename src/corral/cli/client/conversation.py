@@ -29,6 +29,7 @@ class Answered:
     text: str = ""
     reasoning: str = ""
     node: str = ""
+    request_id: str = ""
     finish_reason: str = ""
     usage: dict[str, Any] = field(default_factory=dict)
     pieces: int = 0
@@ -88,6 +89,7 @@ def ask(
             if events.status != 200:
                 raise api.explain(_read_rejection(events))
             answered.node = next((events.headers[name] for name in NODE_HEADERS if name in events.headers), "")
+            answered.request_id = events.headers.get("x-request-id", "")
             on_node(answered.node)
             for chunk in _chunks(events):
                 _take(answered, chunk, on_text, on_reasoning)

@@ -36,6 +36,7 @@ KILLED_AFTER_WORDS = 12
 READY_WITHIN_S = 60.0
 LOADED_WITHIN_S = 300.0
 REBUILT_WITHIN_S = 120.0
+TRACED_WITHIN_S = 10.0
 
 
 @click.command("demo")
@@ -136,9 +137,9 @@ class Demo:
         answered = self._ask(api, FIRST_QUESTION)
         print_line(f"\nFirst token {self._first_token(answered)} after the start of the demo.\n")
         print_line("Now the machine that answers is killed in the middle of its sentence.")
-        victim, died_s = self._ask_and_kill(api)
-        [other] = [name for name in _serving(api, nodes) if name != victim][:1] or ["another node"]
-        print_line(f"\n{other} continued the answer. Its client saw one stream and no error.\n")
+        victim, died_s, request_id = self._ask_and_kill(api)
+        explained = self._wait("the trace of the request", TRACED_WITHIN_S, lambda: _ended(api, request_id))
+        print_line(f"\n{describe_continuation(explained, victim)}\n")
         now = self._wait(
             "the replacement replica", REBUILT_WITHIN_S, lambda: _rebuilt(_serving(api, nodes), without=victim)
         )
@@ -202,8 +203,9 @@ class Demo:
         self._asked_s = self._clock.monotonic_s() - answered.took_s
         return answered
 
-    def _ask_and_kill(self, api: Api) -> tuple[str, float]:
-        """Kills the node that answers once it has said some words. Returns its name, and when it was killed."""
+    def _ask_and_kill(self, api: Api) -> tuple[str, float, str]:
+        """Kills the node that answers once it has said some words. Returns its name, when it was killed, and the id of
+        the request."""
         serving_node, words, died_s = "", 0, 0.0
 
         def follow(text: str) -> None:
@@ -219,10 +221,10 @@ class Demo:
             nonlocal serving_node
             serving_node = name
 
-        self._ask(api, SECOND_QUESTION, on_text=follow, on_node=note, max_tokens=100)
+        answered = self._ask(api, SECOND_QUESTION, on_text=follow, on_node=note, max_tokens=100)
         if not died_s:
             raise Unavailable(f"{MODEL} answered with only {words} words, so there was no time to kill {serving_node}")
-        return serving_node, died_s
+        return serving_node, died_s, answered.request_id
 
     def _first_token(self, answered: Answered) -> str:
         return f"{self._asked_s + (answered.first_after_s or 0.0) - self._began_s:.1f} s"
@@ -276,6 +278,22 @@ def _free_port() -> int:
 
 def _names(api: Api) -> dict[str, str]:
     return {node["id"]: node["name"] for node in api.call("GET", "api", "nodes")}
+
+
+def _ended(api: Api, request_id: str) -> dict[str, Any] | None:
+    found: dict[str, Any] = api.call("GET", "api", "why", "requests", request_id)
+    return found if found["state"] != "open" else None
+
+
+def describe_continuation(explained: dict[str, Any], victim: str) -> str:
+    """Who gave the rest of the answer, by the trace of its request. `victim`: the node that began it."""
+    failed = [failure["node"] for failure in explained.get("failed") or ()]
+    node = (explained.get("chosen") or {}).get("node")
+    if explained["state"] != "answered":
+        return f"The answer was not continued: {(explained.get('ending') or explained['state']).rstrip('.')}."
+    if victim not in failed or node in (None, victim):
+        return f"{victim} had sent its whole answer when it was killed, so there was nothing to continue."
+    return f"{node} continued the answer. Its client saw one stream and no error."
 
 
 def _healthy(api: Api) -> dict[str, str] | None:

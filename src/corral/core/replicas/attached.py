@@ -105,6 +105,7 @@ def parse_server_url(text: str) -> ServerUrl:
     try:
         parts = urlsplit(text)
         port = parts.port
+        (parts.hostname or "").encode("idna")  # raises UnicodeError, a ValueError, for a name that no host can have
     except ValueError:
         raise InvalidInput(f"{text!r} is not a URL, {example}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:

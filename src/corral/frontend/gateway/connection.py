@@ -169,7 +169,7 @@ class GatewayConnection(asyncio.Protocol):
             self._authenticating.cancel()
         request, self._request = self._request, None
         if request is not None:
-            request.cancel()
+            request.guard(request.cancel)
 
     @property
     def has_request(self) -> bool:
@@ -194,7 +194,10 @@ class GatewayConnection(asyncio.Protocol):
             if body is not None and not self._ahead and len(body) <= self._gateway.limits.body_bytes:
                 assert self._repeated.value is not None
                 request = self._request = ProxiedRequest(self._gateway, self, self._repeated.value, body)
-                request.start()
+                try:
+                    request.start()
+                except Exception as error:  # noqa: BLE001  the request logs it
+                    request.on_crash(error)
                 return
             has_begun = bool(self._ahead)
             if has_begun:
@@ -380,8 +383,11 @@ class GatewayConnection(asyncio.Protocol):
     def _start_next(self) -> None:
         """Starts one request at a time, in order, even if the client pipelines them."""
         while self._request is None and self._waiting and self._transport is not None:
-            self._request = self._waiting.pop(0)
-            self._request.start()
+            request = self._request = self._waiting.pop(0)
+            try:
+                request.start()
+            except Exception as error:  # noqa: BLE001  the request logs it
+                request.on_crash(error)
 
     def _hand_over(self, data: bytes) -> None:
         self._transport = None
@@ -411,12 +417,12 @@ class GatewayConnection(asyncio.Protocol):
         self.is_slow = True
         self._paused_s = self._now_s()
         if self._request is not None:
-            self._request.pause()
+            self._request.guard(self._request.pause)
 
     def resume_writing(self) -> None:
         self.is_slow = False
         if self._request is not None:
-            self._request.resume()
+            self._request.guard(self._request.resume)
 
     # Called by the parser
 
@@ -569,7 +575,7 @@ class GatewayConnection(asyncio.Protocol):
             transport.abort()
         elif self._request is not None:
             if not self.is_slow:
-                self._request.tick(now_s)
+                self._request.guard(self._request.tick, now_s)
         elif self._discarded_bytes:
             if waited_s > limits.discard_within_s:
                 transport.close()
@@ -581,7 +587,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def abandon(self, endpoint: Endpoint, text: str, unresponsive_s: float) -> None:
         if self._request is not None:
-            self._request.abandon(endpoint, text, unresponsive_s)
+            self._request.guard(self._request.abandon, endpoint, text, unresponsive_s)
 
     def shutdown(self) -> None:
         """The server stops: this connection accepts no further request."""
@@ -591,6 +597,6 @@ class GatewayConnection(asyncio.Protocol):
 
     def end(self, response: ErrorResponse) -> None:
         if self._request is not None:
-            self._request.stop(response)
+            self._request.guard(self._request.stop, response)
         if self._transport is not None:
             self._transport.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, ParamSpec
 
 import structlog
 
@@ -16,6 +16,7 @@ from corral.frontend.gateway.upstream.calls import ChunkRelay, Failure, FailureK
 from corral.system.grpc_channel import BackendCannot
 
 log = structlog.get_logger()
+P = ParamSpec("P")
 
 
 class DriverCall:
@@ -53,14 +54,22 @@ class DriverCall:
             if not self._over:
                 self._over = True
                 if self._started:
-                    self._sink.on_data(b"", True)
+                    self._tell(self._sink.on_data, b"", True)
                 else:
-                    self._sink.on_failure(Failure(FailureKind.BROKEN, "it sent no answer"))
+                    self._tell(self._sink.on_failure, Failure(FailureKind.BROKEN, "it sent no answer"))
+
+    def _tell(self, step: Callable[P, None], *args: P.args, **more: P.kwargs) -> None:
+        """Calls the sink."""
+        try:
+            step(*args, **more)
+        except Exception as error:  # noqa: BLE001  the sink logs it
+            self._over = True
+            self._sink.on_crash(error)
 
     def _fail(self, text: str, kind: FailureKind = FailureKind.BROKEN) -> None:
         if not self._over:
             self._over = True
-            self._sink.on_failure(Failure(kind, text))
+            self._tell(self._sink.on_failure, Failure(kind, text))
 
     def _reject(self, error: CorralError) -> None:
         """The client's mistake, or an error that every replica would return: it is answered, not retried."""
@@ -70,9 +79,8 @@ class DriverCall:
             self._over = True
             cannot = isinstance(error, BackendCannot)
             response = unsupported(self._request.model, self._request.path) if cannot else error_response_of(error)
-            self._sink.on_answer(
-                response.status, {b"content-type": b"application/json"}, OPENAI.error_body(response), True
-            )
+            head = {b"content-type": b"application/json"}
+            self._tell(self._sink.on_answer, response.status, head, OPENAI.error_body(response), True)
 
     def cancel(self) -> None:
         self._over = True
@@ -93,12 +101,12 @@ class DriverCall:
         self._started = True
         if not self._over:
             head = {name.encode(): value.encode() for name, value in headers.items()}
-            self._sink.on_answer(status, head, b"", False)
+            self._tell(self._sink.on_answer, status, head, b"", False)
 
     async def write(self, data: bytes) -> None:
         await self._flowing.wait()
         if data and not self._over:
-            self._sink.on_data(data, False)
+            self._tell(self._sink.on_data, data, False)
 
     def count_tokens(self, *, prompt: int, completion: int) -> None:
         self.tokens = (prompt, completion)

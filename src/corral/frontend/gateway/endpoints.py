@@ -165,6 +165,8 @@ class ServedModel:
         self.queue: FairQueue[Waiter] = FairQueue()
         self.loading: FairQueue[ProxiedRequest] = FairQueue()
         """The requests that wait for a load. All of them leave together; the queue tells whose there are too many."""
+        self.is_removed = False
+        """Deleted or disabled: no request waits for it."""
         self.load_again_s = 0.0
         """When a load may be requested again that no request waits for."""
 

@@ -97,6 +97,14 @@ def queue_timeout(model: str, position: int, limits: GatewayLimits) -> ErrorResp
     return ErrorResponse(503, message, code="queue_wait_exceeded", retry_after_s=5)
 
 
+def model_removed(model: str) -> ErrorResponse:
+    message = (
+        f"model {model!r} was deleted or disabled while the request waited for a replica. GET /v1/models lists the"
+        " models you may use."
+    )
+    return ErrorResponse(404, message, code="model_not_found", param="model")
+
+
 def no_other_replica(failure: str, model: str) -> ErrorResponse:
     message = f"{failure}. No other replica of {model!r} is available; retry the request."
     return ErrorResponse(502, message, code="replica_failed", retry_after_s=2)

@@ -1,7 +1,7 @@
 """The gateway: what all its connections share."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from email.utils import formatdate
 from itertools import count
 from types import TracebackType
@@ -27,7 +27,7 @@ from corral.frontend.gateway.liveness import Liveness
 from corral.frontend.gateway.loads import Loads
 from corral.frontend.gateway.metrics import GatewayMetrics
 from corral.frontend.gateway.protocols.dispatch import is_for_gateway
-from corral.frontend.gateway.queueing import dispatch, expire
+from corral.frontend.gateway.queueing import dismiss, dispatch, expire
 from corral.frontend.gateway.request_trace import RequestRecord, TraceBuffer
 from corral.frontend.gateway.route_table import RouteSource, RouteTable
 from corral.frontend.gateway.upstream.calls import Upstream
@@ -162,8 +162,10 @@ class Gateway:
             served=served,
         )
 
-    def _on_routes(self) -> None:
+    def _on_routes(self, removed: Sequence[ServedModel]) -> None:
         self.inflight.spread()
+        for served in removed:
+            dismiss(served)
         for served in self.table.models():
             if served.queue:
                 self._dispatch(served)
@@ -177,7 +179,10 @@ class Gateway:
 
     async def _keep_ticking(self) -> None:
         while True:
-            self._tick()
+            try:
+                self._tick()
+            except Exception:  # a bug in one tick must not end the gateway
+                log.exception("gateway.tick_crashed")
             await asyncio.sleep(TICK_EVERY_S)
 
     def _tick(self) -> None:

@@ -11,7 +11,7 @@ bytes to the client, and the client's own form of requests and answers is behind
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import structlog
 
@@ -42,6 +42,7 @@ from corral.frontend.gateway.error_responses import (
     incomplete,
     internal_error,
     looped,
+    model_removed,
     no_embeddings,
     queue_timeout,
     replica_silent,
@@ -100,12 +101,13 @@ if TYPE_CHECKING:
     from corral.frontend.gateway.gateway import Gateway
 
 log = structlog.get_logger()
+P = ParamSpec("P")
 
 PREFIX_BYTES = 1024
 PROBE_WITHIN_S = 2.0
 _NO_HINT = (b"", "")
 _NOT_BEGUN = (b"", b":")
-"""How data begins that is not yet the answer: a head alone, and the comments that keep a stream of events alive."""
+"""How data begins that may not be the answer yet: a head alone, and the comments that keep a stream of events alive."""
 _TaskPhase = type[Authenticating] | type[Resolving] | type[AwaitingLoad] | type[Probing]
 
 
@@ -180,12 +182,7 @@ class ProxiedRequest:
         except CorralError as error:
             self._reject(error_response_of(error))
         except Exception as error:  # noqa: BLE001  it is logged
-            self._report_crash(error)
-
-    def _report_crash(self, error: Exception) -> None:
-        """A bug in the gateway. The client gets an error; its connection and all other requests continue."""
-        log.error("gateway.request_crashed", model=self._model_name(), exc_info=error)
-        self._reject(internal_error())
+            self.on_crash(error)
 
     async def _authenticate(self) -> None:
         gateway, head = self._gateway, self.head
@@ -236,7 +233,7 @@ class ProxiedRequest:
         except CorralError as error:
             self._reject(error_response_of(error))
         except Exception as error:  # noqa: BLE001  it is logged
-            self._report_crash(error)
+            self.on_crash(error)
 
     async def _resolve(self, key: ClientKey) -> None:
         """Another frontend may just have added the model."""
@@ -281,6 +278,7 @@ class ProxiedRequest:
             served = chosen
         endpoints, gateway, failures = served.endpoints, self._gateway, self._failures
         if not endpoints:
+            self._check_kept(served)
             self._join_load(served)
             self._wait_in(AwaitingLoad, self._load(served))
             return
@@ -372,6 +370,7 @@ class ProxiedRequest:
         return (self.body[:PREFIX_BYTES], "prefix") if served.has_prefix_affinity else _NO_HINT
 
     def _queue(self, served: ServedModel) -> None:
+        self._check_kept(served)
         gateway, trace, key, peek = self._gateway, self._trace_it(), self._key, self._peek
         cost = queue_cost(self.body, peek.stated_output if peek is not None else None, is_form=self.head.is_form)
         waiter = join_queue(
@@ -409,6 +408,27 @@ class ProxiedRequest:
             self._reject(failures.error(self._model_name()))
         else:
             self._reject(queue_timeout(self._model_name(), trace.position, self._gateway.limits))
+
+    def on_model_removed(self) -> None:
+        """Its model was deleted or disabled while it waited, and it was taken from the queue if it was there."""
+        phase, served = self._phase, self._served
+        if served is None or not isinstance(phase, (Queued, AwaitingLoad)):
+            return
+        if isinstance(phase, Queued):
+            self._leave_queue()
+        else:
+            phase.task.cancel()
+            self._phase = ROUTING
+        if self._continued is None:
+            self._may_fall_back(served)
+        self._place_again(has_turn=False)
+
+    def _check_kept(self, served: ServedModel) -> None:
+        """Nobody serves a queue of a model that is no longer in the table. Raises ErrorResponse."""
+        if served.is_removed and self.has_begun and self._failures is not None:
+            raise incomplete(self._failures.latest, "its model was deleted or disabled")
+        if served.is_removed:
+            raise model_removed(self._public_name())
 
     def _leave_queue(self) -> RequestTrace:
         assert isinstance(self._phase, Queued)
@@ -592,7 +612,7 @@ class ProxiedRequest:
             return
         endpoint = sent.endpoint
         now_s = endpoint.heard_s = gateway.now_s()
-        if last or data[:1] not in _NOT_BEGUN:
+        if last or data[:1] not in _NOT_BEGUN or _has_more_than_comments(data):
             self._first_byte_s = now_s
         else:
             self._first_byte_s, self._active_s = 0.0, now_s
@@ -606,11 +626,12 @@ class ProxiedRequest:
             self.head.is_relayed and self.keep_alive and (trace is None or not trace.position) and self._adapted is None
         )
         if last and is_usual and headers is endpoint.repeated:
+            usage = cut_usage(data)
             self._client.write(
                 b"%b%b%b%x\r\ncontent-length: %d\r\n\r\n%b"
                 % (endpoint.repeated_head, self._own_lines, gateway.last_lines, self._number, len(data), data)
             )
-            self._complete(sent, cut_usage(data), now_s)
+            self._complete(sent, usage, now_s)
             return
         head, translation = self._reply_head(status, headers)
         shown = endpoint.node_head if gateway.limits.show_node else b""
@@ -666,7 +687,7 @@ class ProxiedRequest:
         reply.put(data, last=last)
         if reply.opened and phase.__class__ is Sent:
             phase = self._phase = Relaying(phase, reply)
-        if not self._first_byte_s and (last or data[:1] not in _NOT_BEGUN):
+        if not self._first_byte_s and (last or data[:1] not in _NOT_BEGUN or _has_more_than_comments(data)):
             self._first_byte_s = self._gateway.now_s()
             self._relay_chunks(reply)
         if last:
@@ -803,17 +824,33 @@ class ProxiedRequest:
 
     def _continue(self, phase: Relaying, failures: Failures) -> bool:
         """False: the answer has ended."""
+        end = self._missing_end(phase)
+        if end is not None:
+            phase.reply.drop_tail()
+            self.on_data(end, True)
+            return False
         plan = self._plan_rest(phase)
         if isinstance(plan, str):
             self._break_off(phase, incomplete(failures.latest, plan))
-            return False
-        if plan is not None and plan.said.is_done:
-            self.on_data(b"", True)  # only the end of the HTTP message was missing
             return False
         self._continued = plan
         self._opened = phase.reply
         self._trace_it().waited_s = 0.0
         return True
+
+    def _missing_end(self, phase: Relaying) -> bytes | None:
+        """What ends the answer, if the client has all that it says. None: more is missing."""
+        reply, reader = phase.reply, self._reader
+        if reader is None or not reply.can_go_on():
+            return None
+        relay = reply.relay
+        if relay is not None:
+            relay.fold(keep=0)
+            if relay.has_forgotten:
+                return None
+        if reader.said.is_done or (reader.said.is_whole and relay is None):
+            return b""  # of a translated answer, the translation gives the last event
+        return FORMS[self.head.path].end if reader.said.is_whole else None
 
     def _plan_rest(self, phase: Relaying) -> Continuation | str | None:
         """How another replica gives the rest of the answer. None: nothing but its head has reached the client. A text:
@@ -831,10 +868,14 @@ class ProxiedRequest:
             return f"it already was {self._continuations} times"
         if reply.relay is not None:
             reply.relay.fold(keep=0)
-        plan = self._continued.after_failure() if self._continued is not None else self._first_plan(reader.said)
+        try:
+            plan = self._continued.after_failure() if self._continued is not None else self._first_plan(reader.said)
+        except CorralError as error:
+            return f"the request for its rest cannot be made ({error})"
         return plan.why_not(phase.endpoint, self._served) or plan
 
     def _first_plan(self, said: Said) -> Continuation:
+        """Raises InvalidInput."""
         translated = self._translated
         if translated is not None:
             # An adapted answer gave the client what this translation made of it, so the translation can go on.
@@ -849,7 +890,7 @@ class ProxiedRequest:
         sink: ResponseSink = self
         body = continued.count_body(kind)
         if body is not None:
-            sink = TokenCounter(partial(self._on_counted, sent, continued), self.on_failure)
+            sink = TokenCounter(partial(self._on_counted, sent, continued), self)
         else:
             body = continued.body(kind)
         if body is None:
@@ -973,8 +1014,10 @@ class ProxiedRequest:
         if isinstance(phase, Relaying):
             if self._has_progress(now_s):
                 return
-            can_move = unresponsive_s > gateway.limits.unresponsive_s or (
-                can_move and not isinstance(self._plan_rest(phase), str)
+            can_move = (
+                unresponsive_s > gateway.limits.unresponsive_s
+                or self._missing_end(phase) is not None
+                or (can_move and not isinstance(self._plan_rest(phase), str))
             )
         if can_move:
             self._give_up(phase, text)
@@ -1007,28 +1050,34 @@ class ProxiedRequest:
     # The end
 
     def _complete(self, phase: AtReplica, reported: ReportedUsage, ended_s: float) -> None:
+        """The client has the whole answer."""
         gateway, endpoint, served = self._gateway, phase.endpoint, self._served
         assert served is not None
-        if endpoint.driven and isinstance(phase.call, DriverCall):
-            reported = phase.call.tokens or reported
-            if phase.reply is None or not phase.reply.is_events:
-                self._first_byte_s = ended_s  # a driver sends the head of an answer before the rest
-        if self._status < 400:
-            reported = with_prompt(reported, self.body, is_form=self.head.is_form)
-        gateway.accounting.add(
-            (
-                self._number, served, endpoint, phase.outstanding_before, phase.pick, self._status, self._key.id,
-                self.head.path, self._began_s, self._first_byte_s, ended_s, self._trace,
-            ),
-            reported,
-        )  # fmt: skip
-        self._phase = ENDED
-        if self._metered is not None:
-            self._settle(self._metered, reported, ended_s)
-        plan = self._plan
-        if plan is not None:
-            gateway.metrics.routed.child(plan.route, served.name, plan.fallback_reason).value += 1
-        gateway.inflight.end(endpoint)
+        try:
+            if endpoint.driven and isinstance(phase.call, DriverCall):
+                reported = phase.call.tokens or reported
+                if phase.reply is None or not phase.reply.is_events:
+                    self._first_byte_s = ended_s  # a driver sends the head of an answer before the rest
+            if self._status < 400:
+                reported = with_prompt(reported, self.body, is_form=self.head.is_form)
+            gateway.accounting.add(
+                (
+                    self._number, served, endpoint, phase.outstanding_before, phase.pick, self._status, self._key.id,
+                    self.head.path, self._began_s, self._first_byte_s, ended_s, self._trace,
+                ),
+                reported,
+            )  # fmt: skip
+            if self._metered is not None:
+                self._settle(self._metered, reported, ended_s)
+            plan = self._plan
+            if plan is not None:
+                gateway.metrics.routed.child(plan.route, served.name, plan.fallback_reason).value += 1
+        except Exception as error:  # noqa: BLE001  a bug in counting does not concern the client
+            self._log_crash(error)
+            self._end()
+        else:
+            self._phase = ENDED
+            gateway.inflight.end(endpoint)
         self._client.done(keep=self.keep_alive)
 
     def _count_part(self, reply: Reply, *, is_error: bool) -> None:
@@ -1090,15 +1139,60 @@ class ProxiedRequest:
                 call.cancel()
         self._reject(response)
 
+    def guard(self, step: Callable[P, None], *args: P.args, **more: P.kwargs) -> None:
+        """Calls a method of this request for someone who has others to serve too."""
+        try:
+            step(*args, **more)
+        except Exception as error:  # noqa: BLE001  it is logged
+            self.on_crash(error)
+
+    def on_crash(self, error: Exception) -> None:
+        """A bug in the gateway. The client gets an error or, where that is not possible, its connection ends. The
+        replica and the key are free again, and all other requests continue."""
+        self._log_crash(error)
+        try:
+            if self._can_show_error():
+                self.stop(internal_error())
+                return
+        except Exception as another:  # noqa: BLE001  it is logged
+            self._log_crash(another)
+        phase = self._phase
+        is_answered = isinstance(phase, AtReplica) and phase.reply is not None and phase.reply.is_ended
+        if not isinstance(phase, Ended):
+            try:
+                self._end()
+            except Exception as another:  # noqa: BLE001  it is logged
+                self._log_crash(another)
+        if is_answered:
+            self._client.done(keep=False)
+        else:
+            self._client.abort()
+
+    def _log_crash(self, error: Exception) -> None:
+        log.error("gateway.request_crashed", model=self._model_name(), exc_info=error)
+
+    def _can_show_error(self) -> bool:
+        """Whether the client would read an error as part of the answer to this request."""
+        phase = self._phase
+        if not isinstance(phase, AtReplica) or phase.reply is None:
+            return not isinstance(phase, Ended)
+        return not phase.reply.is_ended and (isinstance(phase, Relaying) or not phase.reply.opened)
+
     def _end(self) -> None:
         """Releases what the current phase holds."""
-        record = self.record(self._gateway.now_s())
-        if record is not None:
-            self._gateway.traces.entries.append(record)
-        phase, self._phase = self._phase, ENDED
-        metered, self._metered = self._metered, None
-        if metered is not None:
-            self._gateway.meters.abandon(metered, self._gateway.now_s(), was_sent=isinstance(phase, AtReplica))
+        phase = self._phase
+        try:
+            record = self.record(self._gateway.now_s())
+            if record is not None:
+                self._gateway.traces.entries.append(record)
+        finally:
+            self._phase = ENDED
+            self._leave(phase)
+            metered, self._metered = self._metered, None
+            if metered is not None:
+                self._gateway.meters.abandon(metered, self._gateway.now_s(), was_sent=isinstance(phase, AtReplica))
+
+    def _leave(self, phase: Phase) -> None:
         match phase:
             case AtReplica():
                 if phase.call is not None:
@@ -1194,3 +1288,7 @@ class ProxiedRequest:
             ended_s=ended_s,
             trace=self._trace,
         )
+
+
+def _has_more_than_comments(data: bytes) -> bool:
+    return any(line and not line.startswith(b":") for line in data.splitlines())

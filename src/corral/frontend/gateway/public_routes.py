@@ -80,7 +80,7 @@ def state_of_target(
     `has_turn`: it need not wait behind the queue."""
     endpoints = served.endpoints
     if not endpoints:
-        return TargetState.AWAY
+        return TargetState.FAILED if served.is_removed else TargetState.AWAY
     if without_path == len(endpoints):
         return TargetState.UNSUITED
     if served.have_all_failed(excluded):

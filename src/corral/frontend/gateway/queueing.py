@@ -96,7 +96,8 @@ def make_place(
         raise queue_full(why, waiting, limits)
     other, item = found
     queue.remove(other, item)
-    owner_of(item).on_surplus(queue_full(f"{why}, this key has the most requests in the queue", waiting, limits))
+    owner, response = owner_of(item), queue_full(f"{why}, this key has the most requests in the queue", waiting, limits)
+    owner.guard(owner.on_surplus, response)
 
 
 def dispatch(served: "ServedModel", now_s: float) -> None:
@@ -107,7 +108,7 @@ def dispatch(served: "ServedModel", now_s: float) -> None:
         waiter = served.queue.take()
         if waiter is None:
             return
-        waiter.owner.on_turn()
+        waiter.owner.guard(waiter.owner.on_turn)
 
 
 def expire(served: "ServedModel", now_s: float) -> None:
@@ -115,4 +116,13 @@ def expire(served: "ServedModel", now_s: float) -> None:
     late = [waiter for waiter in served.queue if waiter.deadline_s <= now_s]
     for waiter in late:
         if waiter.leave():
-            waiter.owner.on_queue_timeout()
+            waiter.owner.guard(waiter.owner.on_queue_timeout)
+
+
+def dismiss(served: "ServedModel") -> None:
+    """Ends the wait of all requests for a model that was deleted or disabled."""
+    for waiter in list(served.queue):
+        if waiter.leave():
+            waiter.owner.guard(waiter.owner.on_model_removed)
+    for request in list(served.loading):
+        request.guard(request.on_model_removed)

@@ -13,13 +13,18 @@ from corral.frontend.gateway.upstream.calls import ChunkRelay, Headers
 if TYPE_CHECKING:
     from corral.frontend.gateway.client_protocol import ClientProtocol
 
-STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 # JSON answers up to this size are held until they are complete, so that another replica can take over until then.
 HOLD_MAX_BYTES = 4 << 20
 # An event that is longer reaches the client in parts.
 EVENT_MAX_BYTES = 1 << 20
 _RELAYED = frozenset({b"content-encoding", b"content-disposition", b"cache-control", b"retry-after"})
 _END = b"0\r\n\r\n"
+
+
+def status_line(status: int) -> bytes:
+    """Attached servers, and proxies before them, also answer with statuses that no standard has, such as 529."""
+    return _STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
 
 
 class ClientConnection(Protocol):
@@ -53,7 +58,7 @@ class ReplyHead:
     def __init__(self, status: int, headers: Headers) -> None:
         self.content_type = b""
         self.length: bytes | None = None
-        lines = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        lines = status_line(status)
         for name, value in headers.items():
             name = name.lower()
             if name == b"content-type":
@@ -82,6 +87,8 @@ class Reply:
     """The part of a complete answer that holds its token usage."""
     opened = False
     """Whether bytes have reached the client. Then no other replica can take over."""
+    is_ended = False
+    """Whether all of it was written, or an error event in place of the rest."""
     is_chunked = False
     is_continuable = True
     """Whether the client has only whole events."""
@@ -135,8 +142,10 @@ class Reply:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
             if self.relay is not None:
                 self.relay.keep(data)
-        if last and self.is_chunked:
-            data += _END
+        if last:
+            self.is_ended = True
+            if self.is_chunked:
+                data += _END
         if data or opening:
             self._write(opening + data)
 
@@ -157,6 +166,7 @@ class Reply:
             held.append(data)
             data = b"".join(held)
         closing = b"\r\n\r\n" if self.keep_alive else b"\r\nconnection: close\r\n\r\n"
+        self.is_ended = True
         self._write(b"%bcontent-length: %d%b%b" % (self._head, len(data), closing, data))
         self._usage_text = cut_usage(data)
 
@@ -199,6 +209,10 @@ class Reply:
     def _may_add(self) -> bool:
         return self.is_events and (self.is_chunked or not self._http11)
 
+    def drop_tail(self) -> None:
+        """Discards the beginning of an event whose rest will not come."""
+        self._tail = b""
+
     def error_event(self, error: ErrorResponse, protocol: "ClientProtocol", path: bytes) -> bytes:
         """`error` as the last event of this stream."""
         return protocol.error_event(error, path=path, number=self.events)
@@ -209,6 +223,7 @@ class Reply:
             return False
         if self.relay is not None:
             self.relay.flush()
+        self.is_ended = True
         self._write(b"%x\r\n%b\r\n%b" % (len(event), event, _END) if self.is_chunked else event)
         return True
 
@@ -237,7 +252,7 @@ def encode_response(status: int, headers: Iterable[bytes], body: bytes, *, close
     """An answer of the gateway itself."""
     return b"".join(
         (
-            STATUS_LINES[status],
+            status_line(status),
             *headers,
             b"content-length: %d\r\n" % len(body),
             b"connection: close\r\n\r\n" if close else b"\r\n",

@@ -2,7 +2,7 @@
 makes up for lost ones."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import structlog
@@ -44,7 +44,8 @@ class RouteTable:
         self._reading = asyncio.Lock()
         self._reads = self._finished = 0
         self.version = -1
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[Sequence[ServedModel]], None] = lambda removed: None
+        """Called with the models that are no longer in the table."""
 
     def find(self, name: str) -> ServedModel | None:
         """Finds a model by its name or an alias."""
@@ -81,9 +82,10 @@ class RouteTable:
                 endpoints.append(endpoint)
             served.set_endpoints(endpoints)
             models[route.model] = served
-        for name, served in self._models.items():
-            if name not in models:
-                served.set_endpoints([])
+        removed = [served for name, served in self._models.items() if name not in models]
+        for served in removed:
+            served.is_removed = True
+            served.set_endpoints([])
         for endpoint in kept.values():
             endpoint.link.close()
         self._models = models
@@ -93,7 +95,7 @@ class RouteTable:
         self.version = snapshot.version
         self._changed.set()
         self._changed = asyncio.Event()
-        self.on_change()
+        self.on_change(removed)
 
     async def follow(self) -> None:
         while True:

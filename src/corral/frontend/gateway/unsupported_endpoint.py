@@ -9,7 +9,7 @@ import msgspec
 
 from corral.frontend.gateway.client_protocol import ClientProtocol
 from corral.frontend.gateway.error_responses import ErrorResponse
-from corral.frontend.gateway.reply import STATUS_LINES, ClientConnection, Reply, ReplyHead
+from corral.frontend.gateway.reply import ClientConnection, Reply, ReplyHead, status_line
 from corral.system.json import decode_json
 
 # Messages that say no more than the status. A 404 with another message (a stored response was not found) is relayed.
@@ -77,5 +77,5 @@ class UnsupportedReply(Reply):
             error = self._explain(data)
             if error is not None:
                 data = self._protocol.error_body(error)
-                self._head = b"".join((STATUS_LINES[error.status], *error.headers(), self._more))
+                self._head = b"".join((status_line(error.status), *error.headers(), self._more))
         super()._hold(held, data, last=last)

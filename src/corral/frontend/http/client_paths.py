@@ -39,6 +39,8 @@ OLLAMA_ABSENT = {
 """The paths of Ollama's API that Corral does not have, and what to do instead."""
 _OPENAI_AND_ANTHROPIC = (*PROXIED, "/v1/models", "/v1/messages", "/v1/messages/count_tokens")
 CLIENT_PATHS = (*_OPENAI_AND_ANTHROPIC, *OLLAMA_CLIENT)
+_V1 = "/v1/"
+_BEGUN_CHARS = 3
 _NEAR = 0.85
 """The admin API is below `/api/` too: only what is much like a client path is meant to be one. Short names are like too
 many others."""
@@ -54,11 +56,19 @@ def near_client_path(path: str) -> str:
     found = next((known for known in CLIENT_PATHS if known in meant), "")
     if found:
         return found
-    if path.startswith("/v1/"):
-        return next(iter(near_names(path, _OPENAI_AND_ANTHROPIC)), "")
+    if path.startswith(_V1):
+        return _near_below_v1(whole.removeprefix(_V1))
     if path.startswith("/api/"):
         return next(iter(near_names(path, _MISTYPED, cutoff=_NEAR)), "")
     return ""
+
+
+def _near_below_v1(rest: str) -> str:
+    """Without the beginning that all of them have, which would make any two alike."""
+    known = [path.removeprefix(_V1) for path in _OPENAI_AND_ANTHROPIC]
+    begun = [name for name in known if len(rest) >= _BEGUN_CHARS and name.startswith(rest)]
+    found = begun or near_names(rest, known)
+    return f"{_V1}{found[0]}" if found else ""
 
 
 def absent_path(path: str) -> str:

@@ -14,7 +14,7 @@ from corral.frontend.gateway.continuation.answers import ContinuedAnswer
 from corral.frontend.gateway.continuation.said import Said
 from corral.frontend.gateway.endpoints import Endpoint, ServedModel
 from corral.frontend.gateway.protocols.translation import AnswerTranslator
-from corral.frontend.gateway.upstream.calls import Failure, Headers
+from corral.frontend.gateway.upstream.calls import Failure, Headers, ResponseSink
 from corral.system.json import decode_json
 
 CONTINUATIONS_MAX = 2
@@ -44,8 +44,6 @@ class Continuation:
     def why_not(self, failed: Endpoint, served: ServedModel | None) -> str:
         """Why no replica can give the rest, as a clause; empty if one can."""
         said = self.said
-        if said.is_done:
-            return ""
         if said.beyond:
             return f"it has {said.beyond}"
         if not said.text:
@@ -130,8 +128,9 @@ class _Counted(msgspec.Struct, frozen=True):
 class TokenCounter:
     """Receives the answer to a request that counts tokens."""
 
-    def __init__(self, counted: Callable[[int | None], None], failed: Callable[[Failure], None]) -> None:
-        self._counted, self._failed = counted, failed
+    def __init__(self, counted: Callable[[int | None], None], request: ResponseSink) -> None:
+        """`request` is told when no answer comes."""
+        self._counted, self._request = counted, request
         self._status = 0
         self._parts: list[bytes] = []
         self._size = 0
@@ -157,4 +156,7 @@ class TokenCounter:
         return usage.prompt_tokens if usage is not None else None
 
     def on_failure(self, failure: Failure) -> None:
-        self._failed(failure)
+        self._request.on_failure(failure)
+
+    def on_crash(self, error: Exception) -> None:
+        self._request.on_crash(error)

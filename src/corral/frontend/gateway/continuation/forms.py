@@ -9,21 +9,26 @@ from corral.frontend.gateway.continuation.continuation import Continuation
 from corral.frontend.gateway.continuation.requests import CHAT, COMPLETIONS, read_fields, wants_usage
 from corral.frontend.gateway.continuation.said import ChatSaid, MessagesSaid, Said, SaidReader
 from corral.frontend.gateway.protocols.anthropic import MESSAGES, MessagesTranslation
-from corral.frontend.gateway.protocols.anthropic_answers import MessageAnswer
+from corral.frontend.gateway.protocols.anthropic_answers import MessageAnswer, encode_event
 from corral.frontend.gateway.protocols.translation import CallFacts
 
 
 class StreamForm(Protocol):
+    end: bytes
+    """The last event of a stream."""
+
     def reader(self) -> SaidReader:
         """Reads the events that the client gets."""
         ...
 
     def resume(self, body: bytes, said: Said, facts: CallFacts) -> Continuation:
-        """`body`: the client's."""
+        """`body`: the client's. Raises InvalidInput for one that only the replica that began can read."""
         ...
 
 
 class OpenAiForm:
+    end = b"data: [DONE]\n\n"
+
     def __init__(self, path: bytes) -> None:
         self._path = path
 
@@ -36,6 +41,8 @@ class OpenAiForm:
 
 
 class MessagesForm:
+    end = encode_event("message_stop", {})
+
     def reader(self) -> SaidReader:
         return MessagesSaid()
 

@@ -23,6 +23,8 @@ class Said:
         """What it has besides text and cannot be handed over, in words."""
         self.finish = ""
         """Why the model stopped, once it has."""
+        self.is_whole = False
+        """Whether nothing of it is missing but, perhaps, the stream's last event."""
         self.is_done = False
         """Whether the stream's last event was sent."""
         self.head: dict[str, Any] = {}
@@ -103,6 +105,8 @@ class ChatSaid:
             said.beyond = said.beyond or UNREADABLE
         for choice in chunk.choices or ():
             self._read_choice(choice)
+        if said.finish and chunk.usage is not None and not chunk.choices:
+            said.is_whole = True
 
     def _read_choice(self, choice: _Choice) -> None:
         said, delta = self.said, choice.delta or AnswerMessage()
@@ -189,6 +193,7 @@ class MessagesSaid:
                 said.is_block_open = False
             case "message_delta":
                 said.finish = delta.stop_reason or said.finish
+                said.is_whole = bool(said.finish)
             case "message_stop":
                 said.is_done = True
             case "error":

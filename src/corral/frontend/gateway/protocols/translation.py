@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from corral.core.errors import CorralError
 from corral.frontend.gateway.error_responses import ErrorResponse
-from corral.frontend.gateway.reply import STATUS_LINES, ClientConnection, Reply, ReplyHead
+from corral.frontend.gateway.reply import ClientConnection, Reply, ReplyHead, status_line
 from corral.frontend.gateway.token_usage import ReportedUsage
 from corral.frontend.gateway.upstream.calls import Headers
 
@@ -198,7 +198,7 @@ class TranslatedReply(Reply):
         super()._hold(held, data, last=True)
 
     def _refuse(self, error: ErrorResponse) -> bytes:
-        self._head = b"".join((STATUS_LINES[error.status], *error.headers(), self._more))
+        self._head = b"".join((status_line(error.status), *error.headers(), self._more))
         return self._protocol.error_body(error)
 
     def usage(self, *, complete: bool) -> ReportedUsage:

@@ -15,6 +15,11 @@ class UpstreamAnswer(Protocol):
     """One answer of a server, in OpenAI's form. All methods raise InvalidAnswer, or ErrorResponse."""
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all of a stream was given. False also where only the events in OpenAI's form tell."""
+        ...
+
+    @property
     def tokens(self) -> tuple[int, int] | None:
         """Tokens in and out; None where the events in OpenAI's form tell."""
         ...
@@ -34,6 +39,7 @@ class RenamedAnswer:
     """An answer in OpenAI's form, with the name by which the client asked for the model."""
 
     tokens = None
+    is_whole = False
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -116,7 +122,10 @@ class AdaptedAnswer:
         return self._inner.whole(self._upstream.whole(data), now_s)
 
     def event(self, data: bytes, now_s: float) -> bytes:
-        return self._pass_on(self._upstream.events(data), now_s)
+        shown = self._pass_on(self._upstream.events(data), now_s)
+        if self._upstream.is_whole:
+            self.reader.said.is_whole = True
+        return shown
 
     def end(self, now_s: float) -> bytes:
         return self._pass_on(self._upstream.end(), now_s) + self._inner.end(now_s)

@@ -290,7 +290,7 @@ class ChatFromMessages:
         self._finish = "stop"
         self._calls: dict[int, int] = {}
         """The number of the call, by the index of its block."""
-        self._is_started = False
+        self._is_started = self.is_whole = False
 
     @property
     def tokens(self) -> tuple[int, int] | None:
@@ -347,6 +347,8 @@ class ChatFromMessages:
             if event.usage is not None:
                 self._output = event.usage.output_tokens or self._output
                 self._prompt = event.usage.prompt or self._prompt
+            if event.delta is not None and event.delta.stop_reason:
+                found += self.end()  # should the server fail before its last event, the client has the whole answer
         return found
 
     def _start_block(self, index: int, block: _AnswerBlock) -> Iterator[bytes]:
@@ -371,6 +373,9 @@ class ChatFromMessages:
         return msgspec.json.encode({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
 
     def end(self) -> list[bytes]:
+        if self.is_whole:
+            return []
+        self.is_whole = True
         found = [self._chunk({}, self._finish)]
         if self._shows_usage:
             usage = {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": self._usage()}

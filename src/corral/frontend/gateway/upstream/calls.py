@@ -1,7 +1,8 @@
 """A request to a replica and its answer, as callbacks instead of tasks: they run for every chunk of every stream.
 
 A `ResponseSink` gets `on_answer` once, then `on_data` any number of times, until one has `last`. At any point it may
-get `on_failure` instead, and then nothing more.
+get `on_failure` instead, and then nothing more. Whoever calls a sink catches what it raises, which is a bug, and hands
+that to `on_crash`: otherwise the request would stay open for ever.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,6 +47,10 @@ class ResponseSink(Protocol):
 
     def on_failure(self, failure: Failure) -> None: ...
 
+    def on_crash(self, error: Exception) -> None:
+        """A bug, in the sink or in what calls it. It is the last call. It raises nothing."""
+        ...
+
 
 class EventReader(Protocol):
     """Reads what a stream says."""
@@ -62,7 +67,8 @@ class ChunkRelay:
     if this one fails. In plain fields: another call for every chunk would cost more than the rest."""
 
     __slots__ = (
-        "_counted", "_looked", "has_forgotten", "is_chunked", "kept_bytes", "late", "parts", "reader", "tail", "write",
+        "_counted", "_looked", "_read", "has_forgotten", "is_chunked", "kept_bytes", "late", "parts", "reader", "tail",
+        "write",
     )  # fmt: skip
 
     def __init__(self, write: Callable[[bytes], None], *, is_chunked: bool = True) -> None:
@@ -81,6 +87,8 @@ class ChunkRelay:
         self.late = b""
         """Received and not written yet; see `Outbox`. Whoever writes to the client flushes first."""
         self._looked = b""
+        self._read: list[bytes] = []
+        """Parts among the latest that are not in `parts` any longer."""
         self._counted = 0
 
     def flush(self) -> None:
@@ -102,6 +110,7 @@ class ChunkRelay:
         """Forgets all parts but the latest. `reader` reads them first."""
         at = max(0, len(self.parts) - keep)
         older, self.parts = self.parts[:at], self.parts[at:]
+        self._read = [*self._read, *older][-USAGE_PARTS:] if keep < USAGE_PARTS else []
         self._counted += sum(part.count(EVENT) for part in older)
         self.kept_bytes = 0
         if self.reader is None:
@@ -115,7 +124,7 @@ class ChunkRelay:
 
     def kept(self) -> Iterable[bytes]:
         """The latest parts, the oldest first."""
-        return self.parts[-USAGE_PARTS:]
+        return [*self._read, *self.parts[-USAGE_PARTS:]][-USAGE_PARTS:]
 
     def take_moved(self) -> bool:
         """Whether data arrived since the last call."""

@@ -87,7 +87,15 @@ class UpstreamHttpCall:
         self.connection = None
         if not self.cancelled:
             self.cancelled = True
-            self.sink.on_failure(Failure(kind, text))
+            try:
+                self.sink.on_failure(Failure(kind, text))
+            except Exception as error:  # noqa: BLE001  the sink logs it
+                self.crash(error)
+
+    def crash(self, error: Exception) -> None:
+        self.connection = None
+        self.cancelled = True
+        self.sink.on_crash(error)
 
 
 class _Hooks:
@@ -203,17 +211,20 @@ class ReplicaConnection(asyncio.Protocol):
                 )
             ) or (data[-6:] == _LONG_EVENT_END and are_whole_chunks(data)):
                 # This runs for every chunk of every stream, so it makes as few calls as possible.
-                relay.parts.append(data)
-                relay.kept_bytes += length
-                if relay.kept_bytes > KEPT_MAX_BYTES:
-                    relay.fold()
-                if relay.late:
-                    relay.late += data
-                    if len(relay.late) > LATE_MAX_BYTES:
-                        relay.flush()
-                else:
-                    relay.late = data
-                    self._post(relay)
+                try:
+                    relay.parts.append(data)
+                    relay.kept_bytes += length
+                    if relay.kept_bytes > KEPT_MAX_BYTES:
+                        relay.fold()
+                    if relay.late:
+                        relay.late += data
+                        if len(relay.late) > LATE_MAX_BYTES:
+                            relay.flush()
+                    else:
+                        relay.late = data
+                        self._post(relay)
+                except Exception as error:  # noqa: BLE001  the sink logs it
+                    self._crash(self._call, error)
                 return
             self._relay = None
         call = self._call
@@ -221,29 +232,39 @@ class ReplicaConnection(asyncio.Protocol):
             # Data without a request, or for a cancelled one. What follows cannot be assigned to a request.
             self.abort()
             return
-        if not self._heard_bytes:
-            repeated = self._link.repeated
-            body = repeated.body_of(data)
-            if body is not None and repeated.value is not None:
-                self._call = call.connection = None
-                self._after_stream = False
-                self._link.give_back(self)
-                call.cancelled = True
-                call.sink.on_answer(200, repeated.value, body, True)
-                return
-        self._heard_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # After a complete answer, invalid data does no harm: it is not used.
-            if not self._complete:
-                self._break(f"it does not answer with HTTP ({error})")
-                return
-            self._keeps = False
-        if self._complete:
-            self._finish(call, data)
-        else:
-            self._pass_on(call, data)
+            if not self._heard_bytes:
+                repeated = self._link.repeated
+                body = repeated.body_of(data)
+                if body is not None and repeated.value is not None:
+                    self._call = call.connection = None
+                    self._after_stream = False
+                    self._link.give_back(self)
+                    call.cancelled = True
+                    call.sink.on_answer(200, repeated.value, body, True)
+                    return
+            self._heard_bytes += len(data)
+            try:
+                self._parser.feed_data(data)
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+                # After a complete answer, invalid data does no harm: it is not used.
+                if not self._complete:
+                    self._break(f"it does not answer with HTTP ({error})")
+                    return
+                self._keeps = False
+            if self._complete:
+                self._finish(call, data)
+            else:
+                self._pass_on(call, data)
+        except Exception as error:  # noqa: BLE001  the sink logs it
+            self._crash(call, error)
+
+    def _crash(self, call: UpstreamHttpCall | None, error: Exception) -> None:
+        if self._call in (None, call):  # after a complete answer, the connection may have another request already
+            self._call = None
+            self.abort()
+        if call is not None:
+            call.crash(error)
 
     def _pass_on(self, call: UpstreamHttpCall, data: bytes) -> None:
         """Passes on the part of an incomplete answer that has arrived."""
@@ -325,15 +346,18 @@ class ReplicaConnection(asyncio.Protocol):
         if call is None or call.cancelled:
             return
         call.connection = None
-        if self._is_head_passed and not self._is_framed():
-            call.cancelled = True
-            call.sink.on_data(b"", True)
-        elif self._is_stale():
-            if self._after_stream:
-                self._link.closes_after_streams()
-            self._link.again(call)
-        else:
-            call.fail(FailureKind.BROKEN, describe_os_error(error) if error else "it closed the connection")
+        try:
+            if self._is_head_passed and not self._is_framed():
+                call.cancelled = True
+                call.sink.on_data(b"", True)
+            elif self._is_stale():
+                if self._after_stream:
+                    self._link.closes_after_streams()
+                self._link.again(call)
+            else:
+                call.fail(FailureKind.BROKEN, describe_os_error(error) if error else "it closed the connection")
+        except Exception as crash:  # noqa: BLE001  the sink logs it
+            call.crash(crash)
 
     def _is_framed(self) -> bool:
         return any(name.lower() in (b"content-length", b"transfer-encoding") for name in self._head)

@@ -122,8 +122,10 @@ class HttpLink:
             self._check(transport)
         except TimeoutError:
             call.fail(FailureKind.UNREACHABLE, f"no connection within {self._connect_within_s:g} s")
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: no host can have this name
             call.fail(FailureKind.UNREACHABLE, describe_os_error(error))
+        except Exception as error:  # noqa: BLE001  the sink logs it; all other connections continue
+            call.crash(error)
         else:
             self._open.add(connection)
             if call.cancelled:
@@ -155,7 +157,7 @@ class HttpLink:
                     return (await reader.read(16)).startswith(b"HTTP/")
                 finally:
                     writer.transport.abort()
-        except (OSError, TimeoutError):
+        except (OSError, TimeoutError, UnicodeError):
             return False
 
     def again(self, call: "UpstreamHttpCall") -> None:
