@@ -10,6 +10,7 @@ import pytest
 
 from corral.core.access.key_limits import LimitsInForce, Priority
 from corral.core.access.key_meter import MeteredRequest
+from corral.core.access.token_estimate import OUTPUT_TOKENS
 from corral.core.replicas.attached import UpstreamProtocol
 from corral.core.replicas.public_routes import PublicRoute, RouteTarget
 from corral.frontend.gateway.key_meters import KeyMeters
@@ -438,6 +439,89 @@ async def test_while_all_replicas_are_busy_a_high_priority_goes_first_and_a_low_
     assert {answer.status_code for answer in answers} == {200}
     assert order[1:].index("high") <= 1, order
     assert 1 <= order[1:18].count("low") <= 2, order
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+async def test_keys_that_wait_share_the_tokens_whatever_they_state_as_their_longest_answer(
+    replica: Start, stream: bool
+) -> None:
+    """The long answers are of a key that states nothing, the short ones of one that states far more than it gets."""
+    one = await replica("one")
+    turns = asyncio.Semaphore(0)
+    tokens = {"long": 4000, "short": 200}
+    order: list[str] = []
+
+    async def wait_then_answer(answering: Answering) -> None:
+        body = answering.seen.json()
+        who = body["user"]
+        await turns.acquire()
+        order.append(who)
+        usage = {"prompt_tokens": 7, "completion_tokens": tokens[who]}
+        if not body.get("stream"):
+            await answering.json({**completion("one"), "usage": usage})
+            return
+        await answering.start_stream()
+        await answering.event({"choices": [{"delta": {"content": "x"}}]})
+        await answering.event({"choices": [], "usage": usage})
+        await answering.event("[DONE]")
+        await answering.end_stream()
+
+    one.script = wait_then_answer
+    async with running_gateway() as gateway:
+        gateway.serve("m", one, capacity=2)
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
+
+            def call(who: str) -> asyncio.Task[httpx.Response]:
+                key, stated = (KEY, {}) if who == "long" else (OTHER_KEY, {"max_tokens": 32_000})
+                headers = {"Authorization": f"Bearer {key}"}
+                body = {**BODY, **stated, "user": who, "stream": stream}
+                return asyncio.create_task(client.post(CHAT, json=body, headers=headers))
+
+            calls = [call("long") for _ in range(2)]
+            await until(lambda: one.open == 2, "they are at the replica")
+            calls += [call(who) for who in ("long", "short") for _ in range(45)]
+            await until(lambda: gateway.gateway.inflight.queue_depth("m") == 90, "all wait")
+            for number in range(40):
+                turns.release()
+                await until(lambda: len(order) == number + 1 and one.open == 2, "the next is at the replica")  # noqa: B023
+            turned = order[2:]
+            assert turned.count("short") >= 30, order
+            assert 1 <= turned.count("long") <= 5, order
+            for _ in calls:
+                turns.release()
+            assert {answer.status_code for answer in await asyncio.gather(*calls)} == {200}
+
+
+async def test_a_key_is_charged_for_a_prompt_that_a_replica_read_but_not_for_the_answer_that_it_did_not_get(
+    replica: Start,
+) -> None:
+    one = await replica("one")
+
+    async def hold(answering: Answering) -> None:
+        await answering.wait_for_hangup()
+
+    async with running_gateway() as gateway, calling(gateway) as client:
+        one.script = hold
+        gateway.serve("m", one, capacity=1)
+        body = {**BODY, "messages": [{"role": "user", "content": "x" * 40_000}]}
+        calls = [asyncio.create_task(client.post(CHAT, json=body)) for _ in range(2)]
+        model = gateway.gateway.table.by_name["m"]
+        await until(lambda: model.queue.length == 1, "one waits")
+        charged: list[tuple[str, int, int]] = []
+        correct = model.queue.correct
+
+        class Watched(type(model.queue)):  # type: ignore[misc]  # the queue's own class, with its lines
+            def correct(self, client: str, change: int, *, weight: int = 1) -> None:
+                charged.append((client, change, weight))
+                correct(client, change, weight=weight)
+
+        model.queue.__class__ = Watched
+        calls[0].cancel()
+        await until(lambda: len(one.seen) == 2, "the other has its turn")
+        calls[1].cancel()
+        await until(lambda: bool(charged), "the turn is settled")
+        assert charged == [(KEY_ID, -OUTPUT_TOKENS, 4)]
+        await asyncio.gather(*calls, return_exceptions=True)
 
 
 def test_a_key_that_is_used_again_goes_on_with_its_counts_until_nobody_needs_them() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from corral.core.access.answer_lengths import AnswerLengths
 from corral.core.backends.serving_figures import VersionKey
 from corral.core.backoff import Backoff
 from corral.core.replicas.fair_queue import FairQueue
@@ -163,6 +164,8 @@ class ServedModel:
         self.follow(route)
         self.set_endpoints([])
         self.queue: FairQueue[Waiter] = FairQueue()
+        self.answer_lengths = AnswerLengths()
+        """Of the requests that waited in the queue."""
         self.loading: FairQueue[ProxiedRequest] = FairQueue()
         """The requests that wait for a load. All of them leave together; the queue tells whose there are too many."""
         self.load_again_s = 0.0

@@ -17,7 +17,6 @@ import structlog
 
 from corral.core.access.key_limits import LimitsInForce
 from corral.core.access.key_meter import MeteredRequest, Refusal
-from corral.core.access.token_estimate import queue_cost
 from corral.core.errors import CorralError
 from corral.core.replicas.public_routes import TargetState
 from corral.frontend.gateway.attached import CHAT, MESSAGES, NAMED_ANSWERS, VERSION_LINE, AttachedTarget
@@ -373,13 +372,14 @@ class ProxiedRequest:
 
     def _queue(self, served: ServedModel) -> None:
         gateway, trace, key, peek = self._gateway, self._trace_it(), self._key, self._peek
-        cost = queue_cost(self.body, peek.stated_output if peek is not None else None, is_form=self.head.is_form)
         waiter = join_queue(
             served,
             self,
             key_id=key.id or "",
             priority=key.priority,
-            cost=cost,
+            body=self.body,
+            is_form=self.head.is_form,
+            stated=peek.stated_output if peek is not None else None,
             trace=trace,
             limits=gateway.limits,
             now_s=gateway.now_s(),
@@ -1023,6 +1023,8 @@ class ProxiedRequest:
             reported,
         )  # fmt: skip
         self._phase = ENDED
+        if self._trace is not None:
+            self._trace.settle_turn(reported, self._status)
         if self._metered is not None:
             self._settle(self._metered, reported, ended_s)
         plan = self._plan
@@ -1038,6 +1040,8 @@ class ProxiedRequest:
         if self._first_byte_s or isinstance(self._phase, Relaying):  # otherwise the prompt counts where it is answered
             reported = with_prompt(reported, self.body, is_form=self.head.is_form)
         self._gateway.accounting.count_part(record, reported, is_error=is_error)
+        if self._trace is not None:
+            self._trace.settle_turn(reported, self._status)
         if self._metered is not None:
             self._settle(self._metered, reported, record.ended_s)
 
@@ -1096,6 +1100,8 @@ class ProxiedRequest:
         if record is not None:
             self._gateway.traces.entries.append(record)
         phase, self._phase = self._phase, ENDED
+        if self._trace is not None:
+            self._trace.forfeit_turn()
         metered, self._metered = self._metered, None
         if metered is not None:
             self._gateway.meters.abandon(metered, self._gateway.now_s(), was_sent=isinstance(phase, AtReplica))
