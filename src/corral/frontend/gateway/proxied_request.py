@@ -54,7 +54,7 @@ from corral.frontend.gateway.failover import (
     is_retried,
     judge_error,
     next_step,
-    retry_after_s,
+    record_error_answer,
 )
 from corral.frontend.gateway.keys import NO_AUTH, ClientKey
 from corral.frontend.gateway.limit_answers import allowance_after, allowance_of, over_limit
@@ -303,7 +303,10 @@ class ProxiedRequest:
                 excluded += tuple(endpoint for endpoint in endpoints if not endpoint.replica.continuation)
             if served.is_partial or self.head.hops:
                 excluded += self._without_path(served)
-            pick = served.pick(excluded, *self._hint(served), now_s, gateway.draw)
+            avoided = served.avoided_by(self._key.id or "", now_s) if served.has_suspects else ()
+            pick = served.pick(excluded + avoided, *self._hint(served), now_s, gateway.draw)
+            if pick is None and avoided:
+                pick = served.pick(excluded, *self._hint(served), now_s, gateway.draw)
             if pick is not None:
                 self._send(pick[CHOSEN], pick)
                 return
@@ -331,7 +334,10 @@ class ProxiedRequest:
     def _state_of(self, served: ServedModel, now_s: float, *, has_turn: bool = False) -> TargetState:
         excluded = self._failures.excluded if self._failures is not None else ()
         lacking = self._lacking_path(served) if served.is_partial or self.head.hops else ()
-        return state_of_target(served, excluded + lacking, without_path=len(lacking), now_s=now_s, has_turn=has_turn)
+        avoided = served.avoided_by(self._key.id or "", now_s) if served.has_suspects else ()
+        return state_of_target(
+            served, excluded + lacking, avoided=avoided, without_path=len(lacking), now_s=now_s, has_turn=has_turn
+        )
 
     def _leave_for_another(self, plan: RoutePlan, queued: Queued, now_s: float) -> None:
         """While it waits at one model of its route, another may become free."""
@@ -598,7 +604,7 @@ class ProxiedRequest:
             self._first_byte_s, self._active_s = 0.0, now_s
         if status >= 300 and self._handles_error(sent, status, headers, data, last):
             return
-        if endpoint.avoid_until_s:
+        if endpoint.avoid_until_s and status < 500:
             endpoint.record_success()
         self._status = status
         trace = self._trace
@@ -722,7 +728,7 @@ class ProxiedRequest:
             case Verdict.REDIRECT:
                 self._give_up(sent, f"it redirects to another address (status {status}), which is not followed")
             case Verdict.RETRY:
-                self._give_up(sent, f"it answered with status {status}", avoid_s=retry_after_s(headers))
+                self._give_up_on(sent, status, headers)
             case Verdict.ASK_ANOTHER:
                 self._give_up(sent, f"it answered with status {status}", is_fault=False)
             case Verdict.NO_EMBEDDINGS | Verdict.HOLD | Verdict.RELAY:
@@ -764,27 +770,22 @@ class ProxiedRequest:
         assert isinstance(phase, AtReplica)
         self._fail(phase, failure.text, unreachable=failure.kind is FailureKind.UNREACHABLE)
 
-    def _give_up(
-        self,
-        phase: AtReplica,
-        text: str,
-        *,
-        unreachable: bool = False,
-        avoid_s: float = 0.0,
-        is_fault: bool = True,
-    ) -> None:
+    def _give_up(self, phase: AtReplica, text: str, *, unreachable: bool = False, is_fault: bool = True) -> None:
         """The gateway ends the attempt."""
         if phase.call is not None:
             phase.call.cancel()
-        self._fail(phase, text, unreachable=unreachable, avoid_s=avoid_s, is_fault=is_fault)
+        self._fail(phase, text, unreachable=unreachable, is_fault=is_fault)
 
-    def _fail(
-        self, phase: AtReplica, text: str, *, unreachable: bool, avoid_s: float = 0.0, is_fault: bool = True
-    ) -> None:
-        """`is_fault`: other requests should avoid the replica, for `avoid_s` at least."""
+    def _give_up_on(self, sent: Sent, status: int, headers: Headers) -> None:
+        key_id, now_s = self._key.id, self._gateway.now_s()
+        record_error_answer(sent.endpoint, status, headers, key_id=key_id, request=self.body, now_s=now_s)
+        self._give_up(sent, f"it answered with status {status}", is_fault=False)
+
+    def _fail(self, phase: AtReplica, text: str, *, unreachable: bool, is_fault: bool = True) -> None:
+        """`is_fault`: other requests should avoid the replica."""
         endpoint, gateway = phase.endpoint, self._gateway
         if is_fault:
-            endpoint.record_failure(gateway.now_s(), for_s=avoid_s)
+            endpoint.record_failure(gateway.now_s())
         endpoint.metrics.failures.value += 1
         log.info("replica.failed_request", replica=endpoint.replica.id, model=self._model_name(), error=text)
         failures = self._failures = self._failures or Failures()
@@ -881,7 +882,7 @@ class ProxiedRequest:
         if self._continued is not None and (
             status in (502, 503) or (endpoint.attached is not None and is_retried(status))
         ):
-            self._give_up(sent, f"it answered with status {status}", avoid_s=retry_after_s(headers))
+            self._give_up_on(sent, status, headers)
         elif status != 200 or not kind.startswith(b"text/event-stream"):
             self.stop(self._refusal(endpoint, status, data if last else b""))
         else:
