@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from corral.core.access.calendar import DAY_MS
 from corral.core.access.key_limits import LimitsInForce, Priority
 from corral.core.access.key_meter import MeteredRequest
 from corral.core.access.token_estimate import OUTPUT_TOKENS
@@ -16,6 +17,7 @@ from corral.core.replicas.public_routes import PublicRoute, RouteTarget
 from corral.frontend.gateway.key_meters import KeyMeters
 from corral.frontend.gateway.keys import ClientKey
 from corral.frontend.gateway.limits import GatewayLimits
+from corral.store.serving.usage import KeyTokens
 from harness.gateway import (
     KEY,
     OTHER_KEY,
@@ -542,6 +544,60 @@ def test_a_key_that_is_used_again_goes_on_with_its_counts_until_nobody_needs_the
     time["now_s"] += 601
     meters.prune(time["now_s"])
     assert use_and_prune() == 1
+
+
+class SumsAt:
+    """A store that answers late, by its own clock."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.today: dict[str, int] = {}
+        self.earlier: dict[str, int] = {}
+
+    async def read_key_tokens(self, *, known_day: int | None = None) -> KeyTokens:
+        return KeyTokens(self.now_ms, self.today, None if known_day == self.now_ms // DAY_MS else self.earlier)
+
+
+LAST_OF_MONTH = 30  # 31 January 1970
+
+
+@pytest.mark.parametrize(
+    ("day", "month_tokens"), [(LAST_OF_MONTH - 5, 950), (LAST_OF_MONTH, 0)], ids=["a-day", "a-month"]
+)
+@pytest.mark.parametrize("faster_ms", [0, 400], ids=["as-fast", "faster"])
+async def test_a_busy_key_begins_a_new_day_however_fast_the_store_answers_at_midnight(
+    day: int, month_tokens: int, faster_ms: int
+) -> None:
+    time = {"now_s": 1000.0}
+    meters, store = KeyMeters(frontend="f", run="r", now_s=lambda: time["now_s"]), SumsAt()
+    limits = LimitsInForce(tokens_per_day=1000)
+    midnight_ms = (day + 1) * DAY_MS
+    store.now_ms, store.today, store.earlier = midnight_ms - 1000, {"k": 900}, {}
+    await meters.read_sums(store)
+    open_one = meters.admit("k", limits, b"", 50, is_form=False, now_s=time["now_s"])
+    assert isinstance(open_one, MeteredRequest)
+    assert open_one.meter.day_tokens == 950
+    # The first answer took longer than this one, so midnight came earlier at the store than it seems here.
+    time["now_s"] += 1.1 - faster_ms / 1000
+    store.now_ms, store.today, store.earlier = midnight_ms + 100, {}, {"k": 900} if month_tokens else {}
+    await meters.read_sums(store)
+    assert (open_one.meter.day_tokens, open_one.meter.month_tokens) == (0, month_tokens)
+    assert meters.periods.day == day + 1
+    assert 86_399 < meters.periods.day_ends_s - time["now_s"] < 86_400
+    assert isinstance(meters.admit("k", limits, b"", 500, is_form=False, now_s=time["now_s"]), MeteredRequest)
+
+
+async def test_an_answer_of_the_store_from_before_midnight_does_not_bring_the_old_day_back() -> None:
+    time = {"now_s": 1000.0}
+    meters, store = KeyMeters(frontend="f", run="r", now_s=lambda: time["now_s"]), SumsAt()
+    store.now_ms, store.today = DAY_MS - 1000, {"k": 900}
+    await meters.read_sums(store)
+    found = meters.admit("k", LimitsInForce(tokens_per_day=1000), b"", 50, is_form=False, now_s=time["now_s"])
+    assert isinstance(found, MeteredRequest)
+    time["now_s"] += 1.5
+    store.now_ms = DAY_MS - 1
+    await meters.read_sums(store)
+    assert (meters.periods.day, found.meter.day_tokens) == (1, 0)
 
 
 @pytest.mark.parametrize("is_loading", [False, True], ids=["busy", "being-loaded"])
