@@ -46,10 +46,6 @@ class RouteTable:
         self.version = -1
         self.on_change: Callable[[], None] = lambda: None
 
-    def find(self, name: str) -> ServedModel | None:
-        """Finds a model by its name or an alias."""
-        return self.by_name.get(name)
-
     def models(self) -> Iterable[ServedModel]:
         return self._models.values()
 
