@@ -4642,6 +4642,8 @@ export interface components {
             candidates?: components["schemas"]["ReplicaTrace"][] | null;
             /** Failed */
             failed?: components["schemas"]["FailureTrace"][] | null;
+            /** Continuations */
+            continuations?: number | null;
             /** Route */
             route?: string | null;
             /** Skipped */
