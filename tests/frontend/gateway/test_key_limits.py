@@ -494,6 +494,36 @@ async def test_keys_that_wait_share_the_tokens_whatever_they_state_as_their_long
             assert {answer.status_code for answer in await asyncio.gather(*calls)} == {200}
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+async def test_a_client_that_leaves_before_the_first_byte_pays_for_its_prompt(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, stream: bool
+) -> None:
+    one = await replica("one")
+
+    async def hold(answering: Answering) -> None:
+        await answering.wait_for_hangup()
+
+    one.script = hold
+    gateway.serve("m", one)
+    limit(gateway, tokens_per_day=20_500)
+    body = {**BODY, "messages": [{"role": "user", "content": "x" * 40_000}], "max_tokens": 5, "stream": stream}
+    for number in range(2):
+        call = asyncio.create_task(client.post(CHAT, json=body))
+        await until(lambda: len(one.seen) == number + 1, "it is at the replica")  # noqa: B023
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await until(lambda: one.open == 0, "its client has left")
+    meter = gateway.gateway.meters.find(KEY_ID)
+    assert meter is not None
+    await until(lambda: meter.open == 0, "both have ended")
+    assert 20_000 < meter.day_tokens < 20_100
+    assert meter.own_spent == meter.day_tokens
+    spent = f'corral_tokens_total{{model="m",node="node-one",direction="in"}} {meter.day_tokens}'
+    assert spent in gateway.metrics(), "usage counts the same"
+    refused = await client.post(CHAT, json=body)
+    assert refused.json()["error"]["code"] == "insufficient_quota"
+
+
 async def test_a_key_is_charged_for_a_prompt_that_a_replica_read_but_not_for_the_answer_that_it_did_not_get(
     replica: Start,
 ) -> None:

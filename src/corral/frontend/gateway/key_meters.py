@@ -128,9 +128,10 @@ class KeyMeters:
             meter.correct([metered for metered, _ in group], tokens_in, tokens_out, now_s, self.periods)
             self._note_changed(meter)
 
-    def abandon(self, metered: MeteredRequest, now_s: float, *, was_sent: bool) -> None:
-        """The request ended without an answer. `was_sent`: a replica had begun to work for it."""
-        metered.meter.abandon(metered, now_s, self.periods, was_sent=was_sent)
+    def abandon(self, metered: MeteredRequest, now_s: float, *, was_sent: bool, prompt: int = 0) -> None:
+        """The request ended without an answer. `was_sent`: a replica had begun to work for it. `prompt`: the tokens for
+        which usage was counted all the same."""
+        metered.meter.abandon(metered, now_s, self.periods, was_sent=was_sent, prompt=prompt)
         self._note_changed(metered.meter)
 
     def _note_changed(self, meter: KeyMeter) -> None:

@@ -17,6 +17,7 @@ import structlog
 
 from corral.core.access.key_limits import LimitsInForce
 from corral.core.access.key_meter import MeteredRequest, Refusal
+from corral.core.access.token_estimate import estimate_prompt
 from corral.core.errors import CorralError
 from corral.core.replicas.public_routes import TargetState
 from corral.frontend.gateway.attached import CHAT, MESSAGES, NAMED_ANSWERS, VERSION_LINE, AttachedTarget
@@ -1084,7 +1085,18 @@ class ProxiedRequest:
             self._count_part(phase.reply, is_error=False)
         elif self._opened is not None and self._trace_it().failures:
             self._count_part(self._opened, is_error=False)
+        elif isinstance(phase, Sent):
+            self._count_prompt(phase)
         self._end()
+
+    def _count_prompt(self, sent: Sent) -> None:
+        """The client left before it had anything, but the replica may have read the prompt."""
+        gateway, metered = self._gateway, self._metered
+        prompt = estimate_prompt(self.body, is_form=self.head.is_form)
+        gateway.accounting.count_prompt(sent.endpoint, self._key.id, prompt)
+        if metered is not None:
+            self._metered = None
+            gateway.meters.abandon(metered, gateway.now_s(), was_sent=True, prompt=prompt)
 
     def stop(self, response: ErrorResponse) -> None:
         """The gateway ends the request: the frontend stops, or the replica was silent for too long."""
