@@ -113,6 +113,33 @@ def test_a_setting_is_changed_by_attaching_again_and_the_key_is_kept(
     assert ask(frontend).status == 200
 
 
+def test_an_attached_server_that_breaks_off_is_continued_at_another_one(
+    frontend: Frontend, environment: dict[str, str], serve: Serve
+) -> None:
+    servers = [serve(models=("hosted",)) for _ in range(2)]
+    more = ("--continuation", "continue-final-message", "--endpoints", "/v1/responses,/v1/messages")
+    for server in servers:
+        attach(environment, "hosted", server.url, *more)
+    attach(environment, "hosted", servers[0].url, "--endpoints", "")
+    listed = frontend.admin.call("GET", "/api/models/hosted/endpoints").json()
+    assert sorted((one["endpoints"], one["continuation"]) for one in listed) == [
+        ([], "continue-final-message"), (["/v1/messages", "/v1/responses"], "continue-final-message"),
+    ]  # fmt: skip
+    client = openai.OpenAI(base_url=f"{frontend.url}/v1", api_key=frontend.admin.key, max_retries=0)
+    with client, client.chat.completions.with_streaming_response.create(
+        model="hosted", messages=[{"role": "user", "content": "break"}], stream=True
+    ) as answer:
+        request_id = answer.headers["x-request-id"]
+        events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: {")]
+    assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events) == "you said break"
+    rest = [body for server in servers for _, body in server.requests if body.get("stream") and len(body["messages"]) > 1]
+    assert [(body["messages"][-1], body["continue_final_message"]) for body in rest] == [
+        ({"role": "assistant", "content": "you said"}, True)
+    ]
+    why = run_cli("why", "request", request_id, environment=environment).stdout
+    assert "its answer broke off and was continued at another replica" in why
+
+
 def test_a_cluster_does_not_attach_itself(frontend: Frontend, environment: dict[str, str], tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text(frontend.admin.key)
@@ -165,6 +192,9 @@ def test_wrong_names_and_settings_are_reported(
         ["--url", "https://h/v1", "--pin", "abc"],
         ["--url", "https://h/v1", "--ca-file", str(key)],
         ["--url", "http://h/v1", "--api-key-file", str(tmp_path / "none")],
+        ["--url", "http://h/v1", "--endpoints", "/v1/chat/completions"],
+        ["--url", "http://h/v1", "--endpoints", "/v1/responses", "--protocol", "anthropic"],
+        ["--url", "http://h/v1", "--continuation", "llama.cpp"],
     ):
         refused = run_cli("models", "attach", "other", *wrong, environment=environment)
         assert refused.returncode == 2, (wrong, refused.stdout, refused.stderr)

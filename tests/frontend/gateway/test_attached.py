@@ -89,6 +89,29 @@ async def test_without_another_name_answers_are_relayed_byte_for_byte(
     assert answer.text.count("their-name") == 3
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param("/v1/messages", {**BODY, "max_tokens": 5, "metadata": {"user_id": "u"}}, id="messages"),
+        pytest.param("/v1/messages/count_tokens", {**BODY, "metadata": {"user_id": "u"}}, id="tokens"),
+        pytest.param("/v1/responses", {"model": "m", "input": "hi", "previous_response_id": "resp_0"}, id="responses"),
+    ],
+)
+async def test_paths_that_a_server_has_itself_are_relayed(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, path: str, body: dict[str, Any]
+) -> None:
+    server = await replica("one", token="sk-theirs")
+    gateway.serve_routes("m", server.attached_route(path="/api/v1", model="theirs", endpoints=frozenset({path})))
+    answer = await client.post(path, json=body)
+    assert answer.json()["who"] == "one", "byte for byte"
+    assert server.seen[0].path == f"/api{path}"
+    assert server.seen[0].json() == {**body, "model": "theirs"}
+    assert server.seen[0].headers["authorization"] == "Bearer sk-theirs"
+    gateway.serve_routes("m", server.attached_route(path="/api/v1", model="theirs"))
+    await client.post(path, json=body)
+    assert [seen.path for seen in server.seen[1:]] in ([], ["/api/v1/chat/completions"]), "translated, or refused"
+
+
 async def test_a_form_gets_the_servers_name_too(
     gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:

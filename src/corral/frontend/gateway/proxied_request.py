@@ -548,7 +548,7 @@ class ProxiedRequest:
                     self._adapted = AdaptedAnswer(RenamedAnswer(self._public_name()), SameForm())
         except CorralError as error:
             raise error_response_of(error) from None
-        opening = attached.opening(path, head.hops)
+        opening = attached.opening(path, head.hops, method=head.method)
         if attached.is_partial and b"anthropic-version" not in head.headers:
             opening += VERSION_LINE
         return opening, body
