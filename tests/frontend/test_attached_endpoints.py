@@ -126,13 +126,18 @@ def test_an_attached_server_that_breaks_off_is_continued_at_another_one(
         ([], "continue-final-message"), (["/v1/messages", "/v1/responses"], "continue-final-message"),
     ]  # fmt: skip
     client = openai.OpenAI(base_url=f"{frontend.url}/v1", api_key=frontend.admin.key, max_retries=0)
-    with client, client.chat.completions.with_streaming_response.create(
-        model="hosted", messages=[{"role": "user", "content": "break"}], stream=True
-    ) as answer:
+    with (
+        client,
+        client.chat.completions.with_streaming_response.create(
+            model="hosted", messages=[{"role": "user", "content": "break"}], stream=True
+        ) as answer,
+    ):
         request_id = answer.headers["x-request-id"]
         events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: {")]
     assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events) == "you said break"
-    rest = [body for server in servers for _, body in server.requests if body.get("stream") and len(body["messages"]) > 1]
+    rest = [
+        body for server in servers for _, body in server.requests if body.get("stream") and len(body["messages"]) > 1
+    ]
     assert [(body["messages"][-1], body["continue_final_message"]) for body in rest] == [
         ({"role": "assistant", "content": "you said"}, True)
     ]
@@ -173,6 +178,23 @@ def test_a_server_that_is_away_gets_requests_when_it_answers_and_none_after_it_s
 
     wait_until(lambda: health() == "unhealthy", what="it is unhealthy", within_s=60)
     assert "endpoint.health_changed" in frontend.program.output()
+
+
+def test_settings_of_a_model_for_which_nothing_is_started_are_reported(
+    frontend: Frontend, environment: dict[str, str], serve: Serve, tmp_path: Path
+) -> None:
+    config = tmp_path / "hosted.yaml"
+    config.write_text(
+        "name: hosted\nbackend: attached\ndescription: d\ncontext_size: 8192\nthreads: 4\noptions: [gpu:1]\n"
+        "limits: {max_concurrent: 3, retry_after_seconds: 5}\ngolden_prompts: [{prompt: hi, contains: hi}]\n"
+    )
+    added = run_cli("models", "install", "--file", str(config), environment=environment)
+    assert added.returncode == 0, added.stderr
+    [warning] = frontend.admin.call("GET", "/api/models/hosted").json()["warnings"]
+    assert "so these fields have no effect: golden_prompts, limits.max_concurrent, options, threads." in warning
+    assert warning in added.stderr
+    attach(environment, "plain", serve(models=("plain",)).url)
+    assert frontend.admin.call("GET", "/api/models/plain").json()["warnings"] == []
 
 
 def test_wrong_names_and_settings_are_reported(
