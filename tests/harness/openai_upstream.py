@@ -2,8 +2,8 @@
 
 What it answers is plain to see: chat repeats what it was told, word by word, so that a test knows every byte to come.
 The last user message can ask for something special: `slow` waits long before each word, `hang` never answers, `break`
-ends the stream in the middle (the same question continues if its answer has begun), `tool` calls the first tool, `cut` does so until the limit of tokens, `think`
-thinks first, `fail` answers 500.
+ends the stream in the middle unless it continues an answer, `tool` calls the first tool, `cut` does so until the limit
+of tokens, `think` thinks first, `fail` answers 500.
 """
 
 import base64

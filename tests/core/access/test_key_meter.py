@@ -114,7 +114,9 @@ def test_a_request_without_an_answer_counts_in_the_window_if_a_replica_had_it(wa
     assert (meter.requests, meter.tokens, meter.day_tokens, meter.open) == (1, window, 0, 0)
 
 
-@pytest.mark.parametrize(("day", "expected"), [(PERIODS.day, 40), (PERIODS.day + 1, 40)], ids=["today", "after-midnight"])
+@pytest.mark.parametrize(
+    ("day", "expected"), [(PERIODS.day, 40), (PERIODS.day + 1, 40)], ids=["today", "after-midnight"]
+)
 def test_a_budget_pays_for_the_prompt_of_a_request_whose_client_left(day: int, expected: int) -> None:
     periods = Periods(day=PERIODS.day, day_ends_s=T + 5)
     meter = KeyMeter("k")

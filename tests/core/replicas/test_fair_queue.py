@@ -322,13 +322,13 @@ def serve(keys: list[Key], *, slots: int, tokens: int) -> tuple[dict[str, int], 
     now = number = 0
     while sum(got.values()) < tokens:
         while len(at_replicas) < slots:
-            key = queue.take()
-            assert key is not None
-            count[key.name] += 1
+            taken = queue.take()
+            assert taken is not None
+            count[taken.name] += 1
             number += 1
-            answer = key.lengths[count[key.name] % len(key.lengths)]
-            heappush(at_replicas, (now + answer, number, key, answer, paid[key.name].pop(0)))
-            join(key)
+            answer = taken.lengths[count[taken.name] % len(taken.lengths)]
+            heappush(at_replicas, (now + answer, number, taken, answer, paid[taken.name].pop(0)))
+            join(taken)
         now, _, key, answer, cost = heappop(at_replicas)
         got[key.name] += answer
         lengths.learn(key.name, answer)

@@ -54,7 +54,7 @@ async def test_an_attached_endpoint_is_routed_to_by_every_frontend_with_all_that
     assert await other.attached_endpoints.read_all() == [stored]
     (found,) = await routed(other)
     assert (found.id, found.address, found.capacity, found.weight) == ("e1", "10.0.0.1:8000", 7, 3)
-    assert (found.endpoints, found.continuation) == ({"/v1/messages", "/v1/responses"}, "assistant-prefill")
+    assert (found.endpoints, found.continuation) == (frozenset(given.endpoints), "assistant-prefill")
     assert found.token == "sk-secret"
     assert found.attached is not None
     assert (found.attached.model, found.attached.trust) == ("big", trust)
@@ -94,8 +94,16 @@ async def test_the_same_url_again_changes_the_settings_and_may_keep_the_key(stor
 async def test_attaching_again_keeps_every_setting_that_is_not_given(stores: Stores) -> None:
     url, trust = "https://10.0.0.1:8000/v1", ServerTrust(ca_pem="pem", pin="ab" * 32)
     first, _ = await stores.attached_endpoints.attach(
-        endpoint(url=url, upstream_model="big", capacity=7, weight=3, trust=trust, protocol=UpstreamProtocol.OLLAMA,
-                 endpoints=("/v1/responses",), continuation="continue-final-message"),
+        endpoint(
+            url=url,
+            upstream_model="big",
+            capacity=7,
+            weight=3,
+            trust=trust,
+            protocol=UpstreamProtocol.OLLAMA,
+            endpoints=("/v1/responses",),
+            continuation="continue-final-message",
+        ),
         actor="ann",
     )
     bare = endpoint(2, url=url, api_key="", capacity=64)

@@ -9,7 +9,7 @@ from corral.cli.client.api import Api, client_command, client_command_with_own_u
 from corral.cli.display.output import clean, print_json, print_table
 from corral.cli.program_name import command
 from corral.core.errors import InvalidInput, NotFound
-from corral.core.replicas.attached import CONTINUATIONS
+from corral.core.replicas.routing import CONTINUATIONS
 from corral.system import SystemDisk
 
 ATTACH_WITHIN_S = 60.0

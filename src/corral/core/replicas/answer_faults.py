@@ -3,8 +3,8 @@
 from enum import Enum
 
 REQUESTS = 3
-"""So many different requests must fail before anyone avoids the server. A prompt that a server cannot answer fails there
-each time, however often it is sent."""
+"""So many different requests must fail before anyone avoids the server. A prompt that a server cannot answer fails
+there each time, however often it is sent."""
 KEYS = 2
 KEYS_MAX = 64
 

@@ -26,10 +26,6 @@ FAILURES_MAX = 3
 MESSAGES_PATHS = frozenset({"/v1/messages", "/v1/messages/count_tokens"})
 NATIVE_PATHS = (*sorted(MESSAGES_PATHS), "/v1/responses")
 """Paths of client APIs that are translated for servers that do not have them. All others are relayed anyway."""
-ASSISTANT_PREFILL = "assistant-prefill"
-CONTINUE_FINAL_MESSAGE = "continue-final-message"
-CONTINUATIONS = (ASSISTANT_PREFILL, CONTINUE_FINAL_MESSAGE)
-"""How a server continues an answer that another one began, as manifests of backends have it."""
 HOPS_HEADER = "x-corral-hops"
 """In requests to attached servers: the ids of the attached endpoints that led there."""
 FRONTEND_HEADER = "x-corral-frontend"
@@ -197,7 +193,7 @@ class AttachedEndpoint:
     endpoints: tuple[str, ...] = ()
     """Of NATIVE_PATHS, those that the server has itself. A server of Anthropic's API has `MESSAGES_PATHS` anyway."""
     continuation: str = ""
-    """Of CONTINUATIONS; empty if it cannot."""
+    """How it continues an answer that another one began, as a replica's; empty if it cannot."""
     api_key: str = field(default="", repr=False)
     trust: ServerTrust = ServerTrust()
     capacity: int = LIMIT_DEFAULT

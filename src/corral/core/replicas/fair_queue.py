@@ -18,8 +18,8 @@ T = TypeVar("T")
 COST = 1000
 """Of an item for which none is given."""
 CARRY_MAX = 32_768
-"""How far corrections may put a client, or a class, behind or ahead of the others. Nobody is kept waiting for longer than
-it takes to give each of the others this much, and nobody gets more than this in advance."""
+"""How far corrections may put a client, or a class, behind or ahead of the others. Nobody is kept waiting for longer
+than it takes to give each of the others this much, and nobody gets more than this in advance."""
 CARRIES_MAX = 1024
 
 

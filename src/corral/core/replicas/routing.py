@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NewType
 
-from corral.core.replicas.attached import ASSISTANT_PREFILL, CONTINUE_FINAL_MESSAGE, AttachedServer
+from corral.core.replicas.attached import AttachedServer
 from corral.core.replicas.public_routes import PublicRoute
 
 ReplicaId = NewType("ReplicaId", str)
@@ -12,6 +12,9 @@ NAME_MOST = 300
 """Longer names are not compared for suggestions: that would be slow."""
 OPENAI = "openai"
 LOCALAI_GRPC = "localai-grpc"
+ASSISTANT_PREFILL = "assistant-prefill"
+CONTINUE_FINAL_MESSAGE = "continue-final-message"
+CONTINUATIONS = (ASSISTANT_PREFILL, CONTINUE_FINAL_MESSAGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,18 @@ class Turn:
 class Waiter:
     """A place in the queue."""
 
-    __slots__ = ("_cost", "_prompt", "_served", "_trace", "_weight", "deadline_s", "key_id", "owner", "position", "since_s")
+    __slots__ = (
+        "_cost",
+        "_prompt",
+        "_served",
+        "_trace",
+        "_weight",
+        "deadline_s",
+        "key_id",
+        "owner",
+        "position",
+        "since_s",
+    )
 
     def __init__(
         self,

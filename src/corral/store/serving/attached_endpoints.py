@@ -214,7 +214,8 @@ async def _put(tx: Tx, one: AttachedEndpoint) -> None:
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, now_ms(), now_ms(), $15, now_ms(), $16,"
         " $17)"
         " ON CONFLICT (id) DO UPDATE SET url = excluded.url, protocol = excluded.protocol,"
-        " endpoints = excluded.endpoints, continuation = excluded.continuation, api_key = excluded.api_key, ca_pem = excluded.ca_pem, pin = excluded.pin, capacity = excluded.capacity,"
+        " endpoints = excluded.endpoints, continuation = excluded.continuation, api_key = excluded.api_key,"
+        " ca_pem = excluded.ca_pem, pin = excluded.pin, capacity = excluded.capacity,"
         " weight = excluded.weight, health = excluded.health, reason = excluded.reason,"
         " generation = excluded.generation, changed_at = excluded.changed_at",
         one.id,
