@@ -27,13 +27,17 @@ def test_a_server_is_attached_used_and_detached(open_page: OpenPage, corral: Up,
     dialog.get_by_label("URL").fill(server.url)
     dialog.get_by_label("Name of the model there").fill("their-name")
     dialog.get_by_label("API key").fill(SECRET)
+    dialog.get_by_label("/v1/responses").check()
+    dialog.get_by_label("As vLLM").check()
     check_with_axe(page)
     dialog.get_by_role("button", name="Attach", exact=True).click()
 
     panel = page.get_by_role("complementary", name="Model details")
     row = panel.get_by_role("listitem").filter(has_text=f"{server.url}/v1")
     expect(row).to_contain_text("Healthy")
-    expect(row).to_contain_text("as their-name · 0 in flight of 32 · with a key")
+    expect(row).to_contain_text(
+        "as their-name · has /v1/responses · continues answers · 0 in flight of 32 · with a key"
+    )
     expect(panel.get_by_role("button", name="Load", exact=True)).to_have_count(0)
     assert SECRET not in page.content()
     answer = corral.admin.call(

@@ -114,6 +114,38 @@ def test_a_setting_is_changed_by_attaching_again_and_the_key_is_kept(
     assert ask(frontend).status == 200
 
 
+def test_an_attached_server_that_breaks_off_is_continued_at_another_one(
+    frontend: Frontend, environment: dict[str, str], serve: Serve
+) -> None:
+    servers = [serve(models=("hosted",)) for _ in range(2)]
+    more = ("--continuation", "continue-final-message", "--endpoints", "/v1/responses,/v1/messages")
+    for server in servers:
+        attach(environment, "hosted", server.url, *more)
+    attach(environment, "hosted", servers[0].url, "--endpoints", "")
+    listed = frontend.admin.call("GET", "/api/models/hosted/endpoints").json()
+    assert sorted((one["endpoints"], one["continuation"]) for one in listed) == [
+        ([], "continue-final-message"), (["/v1/messages", "/v1/responses"], "continue-final-message"),
+    ]  # fmt: skip
+    client = openai.OpenAI(base_url=f"{frontend.url}/v1", api_key=frontend.admin.key, max_retries=0)
+    with (
+        client,
+        client.chat.completions.with_streaming_response.create(
+            model="hosted", messages=[{"role": "user", "content": "break"}], stream=True
+        ) as answer,
+    ):
+        request_id = answer.headers["x-request-id"]
+        events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: {")]
+    assert "".join(event["choices"][0]["delta"].get("content") or "" for event in events) == "you said break"
+    rest = [
+        body for server in servers for _, body in server.requests if body.get("stream") and len(body["messages"]) > 1
+    ]
+    assert [(body["messages"][-1], body["continue_final_message"]) for body in rest] == [
+        ({"role": "assistant", "content": "you said"}, True)
+    ]
+    why = run_cli("why", "request", request_id, environment=environment).stdout
+    assert "its answer broke off and was continued at another replica" in why
+
+
 def test_a_cluster_does_not_attach_itself(frontend: Frontend, environment: dict[str, str], tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text(frontend.admin.key)
@@ -149,6 +181,23 @@ def test_a_server_that_is_away_gets_requests_when_it_answers_and_none_after_it_s
     assert "endpoint.health_changed" in frontend.program.output()
 
 
+def test_settings_of_a_model_for_which_nothing_is_started_are_reported(
+    frontend: Frontend, environment: dict[str, str], serve: Serve, tmp_path: Path
+) -> None:
+    config = tmp_path / "hosted.yaml"
+    config.write_text(
+        "name: hosted\nbackend: attached\ndescription: d\ncontext_size: 8192\nthreads: 4\noptions: [gpu:1]\n"
+        "limits: {max_concurrent: 3, retry_after_seconds: 5}\ngolden_prompts: [{prompt: hi, contains: hi}]\n"
+    )
+    added = run_cli("models", "install", "--file", str(config), environment=environment)
+    assert added.returncode == 0, added.stderr
+    [warning] = frontend.admin.call("GET", "/api/models/hosted").json()["warnings"]
+    assert "so these fields have no effect: golden_prompts, limits.max_concurrent, options, threads." in warning
+    assert warning in added.stderr
+    attach(environment, "plain", serve(models=("plain",)).url)
+    assert frontend.admin.call("GET", "/api/models/plain").json()["warnings"] == []
+
+
 def test_wrong_names_and_settings_are_reported(
     frontend: Frontend, environment: dict[str, str], serve: Serve, tmp_path: Path
 ) -> None:
@@ -166,6 +215,9 @@ def test_wrong_names_and_settings_are_reported(
         ["--url", "https://h/v1", "--pin", "abc"],
         ["--url", "https://h/v1", "--ca-file", str(key)],
         ["--url", "http://h/v1", "--api-key-file", str(tmp_path / "none")],
+        ["--url", "http://h/v1", "--endpoints", "/v1/chat/completions"],
+        ["--url", "http://h/v1", "--endpoints", "/v1/responses", "--protocol", "anthropic"],
+        ["--url", "http://h/v1", "--continuation", "llama.cpp"],
     ):
         refused = run_cli("models", "attach", "other", *wrong, environment=environment)
         assert refused.returncode == 2, (wrong, refused.stdout, refused.stderr)

@@ -41,6 +41,7 @@ class Seen:
     path: str
     headers: dict[str, str]
     body: bytes
+    method: str = "POST"
 
     def json(self) -> Any:
         return json.loads(self.body)
@@ -143,7 +144,8 @@ class Replica:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        seen = Seen(head[0].split(" ")[1], headers, body)
+        method, path, _ = head[0].split(" ")
+        seen = Seen(path, headers, body, method)
         answering = Answering(seen, reader, writer)
         if headers.get("authorization") != f"Bearer {self.token}" and headers.get("x-api-key") != self.token:
             await answering.json({"error": "wrong token"}, status=401)
@@ -182,15 +184,16 @@ class Replica:
         trust: ServerTrust | None = None,
         weight: int = 1,
         capacity: int = 32,
+        endpoints: frozenset[str] = frozenset(),
+        continuation: str = "",
     ) -> RouteReplica:
         """The same server as one that Corral does not start. `trust`: it has TLS."""
         scheme = "http" if trust is None else "https"
         url = parse_server_url(f"{scheme}://127.0.0.1:{self.port}{path}")
-        endpoints = frozenset({"/v1/messages", "/v1/messages/count_tokens"})
+        if protocol is UpstreamProtocol.ANTHROPIC:
+            endpoints = frozenset({"/v1/messages", "/v1/messages/count_tokens"})
         return replace(
-            self.route(
-                capacity=capacity, endpoints=endpoints if protocol is UpstreamProtocol.ANTHROPIC else frozenset()
-            ),
+            self.route(capacity=capacity, endpoints=endpoints, continuation=continuation),
             node_id=url.address,
             node_name=url.address,
             weight=weight,

@@ -2,8 +2,8 @@
 
 What it answers is plain to see: chat repeats what it was told, word by word, so that a test knows every byte to come.
 The last user message can ask for something special: `slow` waits long before each word, `hang` never answers, `break`
-ends the stream in the middle, `tool` calls the first tool, `cut` does so until the limit of tokens, `think`
-thinks first, `fail` answers 500.
+ends the stream in the middle unless it continues an answer, `tool` calls the first tool, `cut` does so until the limit
+of tokens, `think` thinks first, `fail` answers 500.
 """
 
 import base64
@@ -143,7 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(request.get("messages"), list):
             self._answer(400, {"error": {"message": "messages must be a list", "type": "invalid_request_error"}})
             return
-        question = request["messages"][-1].get("content") or ""
+        messages = request["messages"]
+        so_far = (messages[-1].get("content") or "") if messages[-1].get("role") == "assistant" else ""
+        question = (messages[-2 if so_far else -1]).get("content") or ""
         if question == "hang":
             upstream.released.wait(60)
             return
@@ -160,6 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         words = (
             [] if call else [f"you said {question}".split(" ")[0], *(f" {w}" for w in f"said {question}".split(" "))]
         )
+        words = words[len(so_far.split()) :]
         thought = "hmm" if question == "think" else None
         reason = "length" if is_cut else "tool_calls" if call else "stop"
         usage = {"prompt_tokens": 7, "completion_tokens": len(words), "total_tokens": 7 + len(words)}
@@ -181,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         if call:
             self._event({**head, "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **call}]}}]})
         for at, word in enumerate(words):
-            if question == "break" and at == 2:
+            if question == "break" and at == 2 and not so_far:
                 self.connection.shutdown(socket.SHUT_RDWR)
                 self.close_connection = True
                 return

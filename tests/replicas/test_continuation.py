@@ -113,3 +113,7 @@ def test_a_chat_whose_engine_is_killed_goes_on_at_another_replica(cluster: Clust
     assert text_of(events) == text_of(whole)
     assert usage_of(events) == usage_of(whole)
     assert len({event["id"] for event in events}) == 1
+    why = admin.call("GET", f"/api/why/requests/{stream.answer.headers['x-request-id']}").json()
+    assert why["continuations"] == 1, why
+    [failed] = why["failed"]
+    assert failed["node"] == stream.node

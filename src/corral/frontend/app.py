@@ -234,5 +234,6 @@ def build_app(components: Components) -> ASGIApp:
         body_limit_bytes=components.info.settings.body_limit_bytes,
         denials=components.denials,
         proxies=TrustedProxies(components.info.settings.trusted_proxies),
+        cors_origin=components.info.settings.cors_origin,
     )
     return WebUi(CompressedListings(api))

@@ -6,7 +6,7 @@ import pytest
 
 from corral.core.access.calendar import DAY_MS, ends_in_ms, month_days
 from corral.core.access.key_limits import KeyLimits, LimitsInForce, Priority, limits_in_force
-from corral.core.access.token_estimate import estimate_output, estimate_prompt, queue_cost
+from corral.core.access.token_estimate import estimate_output, estimate_prompt
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,6 @@ def test_the_tokens_of_a_prompt(body: bytes, is_form: bool, expected: int) -> No
 )
 def test_the_tokens_of_an_answer(stated: object, expected: int) -> None:
     assert estimate_output(stated, 300.9) == expected
-
-
-@pytest.mark.parametrize(("stated", "expected"), [(None, 256), (10, 10), (5000, 5000), (10**9, 8192), ("x", 256)])
-def test_the_cost_of_waiting(stated: object, expected: int) -> None:
-    assert queue_cost(b"", stated) == expected
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,19 @@ def test_a_request_without_an_answer_counts_in_the_window_if_a_replica_had_it(wa
     assert (meter.requests, meter.tokens, meter.day_tokens, meter.open) == (1, window, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("day", "expected"), [(PERIODS.day, 40), (PERIODS.day + 1, 40)], ids=["today", "after-midnight"]
+)
+def test_a_budget_pays_for_the_prompt_of_a_request_whose_client_left(day: int, expected: int) -> None:
+    periods = Periods(day=PERIODS.day, day_ends_s=T + 5)
+    meter = KeyMeter("k")
+    metered = meter.begin(300, T, periods)
+    if day != periods.day:
+        periods.day, meter.day_tokens = day, 0
+    meter.abandon(metered, T + 6, periods, was_sent=True, prompt=40)
+    assert (meter.tokens, meter.day_tokens, meter.own_spent) == (300, expected, 40)
+
+
 def test_a_request_that_ends_on_the_next_day_counts_there() -> None:
     periods = Periods(day=1, day_ends_s=T + 5)
     meter = KeyMeter("k")

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from corral.core.errors import InvalidInput
@@ -10,7 +13,9 @@ from corral.core.replicas.attached import (
     ProbeResult,
     ServerTrust,
     UpstreamProtocol,
+    check_abilities,
     check_api_key,
+    check_paths,
     check_pin,
     check_trust,
     describe_away,
@@ -84,6 +89,21 @@ def test_keys_and_pins_have_one_form() -> None:
         check_pin("abc")
     with pytest.raises(InvalidInput, match="https"):
         check_trust(parse_server_url("http://host/v1"), ServerTrust(pin="ab" * 32))
+
+
+def test_paths_of_a_server_have_one_form_and_others_are_refused() -> None:
+    assert check_paths([" /v1/responses/", "/v1/messages", "", "/v1/responses"]) == ("/v1/messages", "/v1/responses")
+    for wrong in ("/api/chat", "/v1/chat/completions", "responses", "/v1/responses/x"):
+        with pytest.raises(InvalidInput, match="/v1/messages/count_tokens"):
+            check_paths([wrong])
+
+
+@pytest.mark.parametrize("settings", [{"endpoints": ("/v1/responses",)}, {"continuation": "assistant-prefill"}])
+def test_settings_that_have_no_effect_for_anthropics_api_are_refused(settings: dict[str, Any]) -> None:
+    one = AttachedEndpoint(id="e", model="m", url="http://h/v1", **settings)
+    check_abilities(one)
+    with pytest.raises(InvalidInput, match="Anthropic"):
+        check_abilities(replace(one, protocol=UpstreamProtocol.ANTHROPIC))
 
 
 @pytest.mark.parametrize(

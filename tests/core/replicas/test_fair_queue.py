@@ -1,12 +1,16 @@
 """A fair queue: clients take turns, whatever each of them has queued."""
 
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from corral.core.replicas.fair_queue import FairQueue
+from corral.core.access.answer_lengths import AnswerLengths
+from corral.core.access.token_estimate import estimate_output
+from corral.core.replicas.fair_queue import CARRY_MAX, FairQueue
 
 
 def filled(items: str) -> FairQueue[str]:
@@ -206,3 +210,161 @@ def test_a_full_queue_gives_each_client_its_share_of_places(puts: list[str], pla
     assert len(queue) == min(places, len(puts))
     for client in "abc":
         assert has[client] >= min(wanted[client], places // 3), "however many the others want"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param([], "a b a b a b a b", id="without-corrections-in-turns"),
+        pytest.param([("a", 2000)], "b b a b a b a a", id="who-got-more-than-it-paid-for-waits-for-the-others"),
+        pytest.param([("a", -2000)], "a a b a b a b b", id="who-got-less-is-next"),
+        pytest.param([("a", 2000), ("a", -2000)], "a b a b a b a b", id="corrections-add-up"),
+        pytest.param([("c", 10**6)], "a b a b a b a b", id="of-a-client-without-a-line"),
+    ],
+)
+def test_the_order_after_corrections(changes: list[tuple[str, int]], expected: str) -> None:
+    queue: FairQueue[str] = FairQueue()
+    for _ in range(5):
+        for client in "ab":
+            queue.put(client, client, cost=1000)
+    assert taken_from(queue, 2) == "ab"
+    for client, change in changes:
+        queue.correct(client, change)
+    assert drained(queue) == expected
+
+
+@pytest.mark.parametrize(("change", "first"), [(10**9, "b" * 33), (-(10**9), "a" * 32)])
+def test_a_correction_puts_a_client_behind_or_ahead_by_a_bounded_cost(change: int, first: str) -> None:
+    assert CARRY_MAX // 1000 == 32
+    queue: FairQueue[str] = FairQueue()
+    for client in "ab":
+        for _ in range(100):
+            queue.put(client, client, cost=1000)
+    assert taken_from(queue, 2) == "ab"
+    for _ in range(3):
+        queue.correct("a", change)
+    taken = taken_from(queue, 60)
+    assert taken.startswith(first)
+    assert len(taken) - len(taken.lstrip(first[0])) <= len(first) + 1
+    assert {"a", "b"} == set(taken)
+
+
+def test_a_client_does_not_lose_its_debt_by_leaving_the_queue_and_not_its_credit_by_having_no_line() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for client, change in (("a", 3000), ("c", -3000)):
+        queue.put(client, client)
+        assert queue.take() == client
+        queue.correct(client, change)
+    queue.put("a", "a")
+    queue.remove("a", "a")
+    for client in "aabbbbccc":
+        queue.put(client, client)
+    assert drained(queue).replace(" ", "") == "cccbbabab"
+
+
+def test_a_debt_is_forgotten_once_the_others_got_as_much() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.put("a", "a")
+    queue.take()
+    queue.correct("a", 3000)
+    for _ in range(3):
+        queue.put("b", "b")
+        queue.take()
+    for client in "bbaa":
+        queue.put(client, client)
+    assert drained(queue) == "b a b a"
+
+
+def test_a_class_pays_for_its_clients_and_is_never_starved() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for name, weight in (("l", 1), ("h", 16)):
+        for _ in range(600):
+            queue.put(name, name, weight=weight)
+    taken_from(queue, 17)
+    queue.correct("l", 1000, weight=1)
+    assert taken_from(queue, 33).count("l") == 1, "one of its two turns was paid for already"
+    queue.correct("h", 10**9, weight=16)
+    assert taken_from(queue, 60).index("h") <= CARRY_MAX // 1000 // 16 + 2
+
+
+PARTS = {16: "high", 4: "normal", 1: "low"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that always has requests in the queue."""
+
+    name: str
+    weight: int
+    stated: int | None
+    """What its requests state as the most that they want."""
+    lengths: tuple[int, ...]
+    """Of its answers, in turn."""
+
+
+def serve(keys: list[Key], *, slots: int, tokens: int) -> tuple[dict[str, int], int]:
+    """What each key gets from replicas with so many slots, and the longest answer. A token takes a second."""
+    queue: FairQueue[Key] = FairQueue()
+    lengths = AnswerLengths()
+    paid: dict[str, list[int]] = {key.name: [] for key in keys}
+    count = dict.fromkeys((key.name for key in keys), 0)
+    got = dict.fromkeys((key.name for key in keys), 0)
+
+    def join(key: Key) -> None:
+        cost = estimate_output(key.stated, lengths.usual(key.name))
+        paid[key.name].append(cost)
+        queue.put(key.name, key, cost=cost, weight=key.weight)
+
+    for key in keys:
+        for _ in range(3):
+            join(key)
+    at_replicas: list[tuple[int, int, Key, int, int]] = []
+    now = number = 0
+    while sum(got.values()) < tokens:
+        while len(at_replicas) < slots:
+            taken = queue.take()
+            assert taken is not None
+            count[taken.name] += 1
+            number += 1
+            answer = taken.lengths[count[taken.name] % len(taken.lengths)]
+            heappush(at_replicas, (now + answer, number, taken, answer, paid[taken.name].pop(0)))
+            join(taken)
+        now, _, key, answer, cost = heappop(at_replicas)
+        got[key.name] += answer
+        lengths.learn(key.name, answer)
+        queue.correct(key.name, answer - cost, weight=key.weight)
+    return got, max(max(key.lengths) for key in keys)
+
+
+ANSWERS = st.lists(st.integers(1, 4000), min_size=1, max_size=5)
+STATED = st.one_of(st.none(), st.just(256), st.just(32_000))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(list(PARTS)), STATED, ANSWERS), min_size=2, max_size=5),
+    st.integers(1, 8),
+)
+@settings(max_examples=60, deadline=None)
+@example([(4, None, [4000]), (4, 256, [256])], 4)
+@example([(4, 32_000, [200]), (4, None, [200])], 4)
+@example([(16, None, [4000]), (1, 32_000, [10])], 2)
+def test_keys_that_wait_share_the_tokens_by_their_priorities_however_they_state_what_they_want(
+    drawn: list[tuple[int, int | None, list[int]]], slots: int
+) -> None:
+    keys = [
+        Key(f"k{number}", weight, stated, tuple(min(each, stated or each) for each in lengths))
+        for number, (weight, stated, lengths) in enumerate(drawn)
+    ]
+    # Who waits for a large part of the tokens in answers of a few each needs many turns.
+    tokens = min(1_000_000, 4000 * min(sum(key.lengths) // len(key.lengths) or 1 for key in keys))
+    got, longest = serve(keys, slots=slots, tokens=tokens)
+    bound = CARRY_MAX + (slots + 2) * longest
+    classes = {weight: [key for key in keys if key.weight == weight] for weight in PARTS}
+    for weight, own in classes.items():
+        each = [got[key.name] for key in own]
+        if own:
+            assert max(each) - min(each) <= bound, (PARTS[weight], got)
+    sums = {weight: sum(got[key.name] for key in own) / weight for weight, own in classes.items() if own}
+    for weight, share in sums.items():
+        for other, others in sums.items():
+            assert share - others <= bound / weight + bound / other, (PARTS[weight], PARTS[other], got)

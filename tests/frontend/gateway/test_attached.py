@@ -18,7 +18,8 @@ import openai
 import pytest
 
 from corral.core.replicas.attached import ServerTrust, UpstreamProtocol
-from harness.gateway import KEY, Answering, Replica, RunningGateway, completion
+from corral.core.replicas.public_routes import PublicRoute, RouteTarget
+from harness.gateway import KEY, OTHER_KEY, Answering, Replica, RunningGateway, completion
 from harness.waiting import until
 
 Start = Callable[..., Coroutine[Any, Any, Replica]]
@@ -86,6 +87,29 @@ async def test_without_another_name_answers_are_relayed_byte_for_byte(
     gateway.serve_routes("m", server.attached_route())
     answer = await client.post(CHAT, json={**BODY, "stream": True})
     assert answer.text.count("their-name") == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        pytest.param("/v1/messages", {**BODY, "max_tokens": 5, "metadata": {"user_id": "u"}}, id="messages"),
+        pytest.param("/v1/messages/count_tokens", {**BODY, "metadata": {"user_id": "u"}}, id="tokens"),
+        pytest.param("/v1/responses", {"model": "m", "input": "hi", "previous_response_id": "resp_0"}, id="responses"),
+    ],
+)
+async def test_paths_that_a_server_has_itself_are_relayed(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, path: str, body: dict[str, Any]
+) -> None:
+    server = await replica("one", token="sk-theirs")
+    gateway.serve_routes("m", server.attached_route(path="/api/v1", model="theirs", endpoints=frozenset({path})))
+    answer = await client.post(path, json=body)
+    assert answer.json()["who"] == "one", "byte for byte"
+    assert server.seen[0].path == f"/api{path}"
+    assert server.seen[0].json() == {**body, "model": "theirs"}
+    assert server.seen[0].headers["authorization"] == "Bearer sk-theirs"
+    gateway.serve_routes("m", server.attached_route(path="/api/v1", model="theirs"))
+    await client.post(path, json=body)
+    assert [seen.path for seen in server.seen[1:]] in ([], ["/api/v1/chat/completions"]), "translated, or refused"
 
 
 async def test_a_form_gets_the_servers_name_too(
@@ -167,6 +191,107 @@ async def test_a_server_that_does_not_have_the_model_is_passed_over_but_not_avoi
     gateway.serve_routes("m", without.attached_route())
     refused = await client.post(CHAT, json=BODY)
     assert (refused.status_code, "does not exist" in refused.text) == (404, True)
+
+
+Failing = Callable[[Answering], Coroutine[Any, Any, None]]
+
+
+def failing(status: int, *, headers: dict[str, str] | None = None, broken: bool = False) -> Failing:
+    """Answers requests that say "poison" with an error, all if it is broken."""
+
+    async def answer(answering: Answering) -> None:
+        if broken or b"poison" in answering.seen.body:
+            await answering.json({"error": {"message": "no"}}, status=status, headers=headers)
+        else:
+            await answering.json(completion("hosted"))
+
+    return answer
+
+
+def poison(number: int = 0) -> dict[str, Any]:
+    return {**BODY, "messages": [{"role": "user", "content": f"poison {number}"}]}
+
+
+@pytest.mark.parametrize("status", [403, 408, 425, 429, 500, 502, 503, 529])
+@pytest.mark.parametrize("has_route", [False, True], ids=["two-endpoints", "a-route"])
+async def test_a_prompt_that_one_server_cannot_answer_does_not_keep_others_from_that_server(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, status: int, has_route: bool
+) -> None:
+    hosted, steady = await replica("hosted"), await replica("steady")
+    headers = {"Retry-After": "60"} if status not in (429, 503) else {}
+    hosted.script = failing(status, headers=headers)
+    if has_route:
+        gateway.serve_routes("gpt", hosted.attached_route())
+        gateway.serve("qwen", steady)
+        tiers = ((RouteTarget("gpt"),), (RouteTarget("qwen"),))
+        gateway.routes.snapshot = replace(gateway.routes.snapshot, public=(PublicRoute(name="m", tiers=tiers),))
+        gateway.gateway.table.apply(gateway.routes.snapshot)
+    else:
+        gateway.serve_routes("m", hosted.attached_route(), steady.attached_route())
+    for _ in range(12):
+        assert (await client.post(CHAT, json=poison())).json()["who"] == "steady"
+    assert len(hosted.seen) >= 3, "it was tried"
+    for number in range(1, 12):  # however the same key varies it
+        assert (await client.post(CHAT, json=poison(number))).json()["who"] == "steady"
+    now_s = gateway.gateway.now_s()
+    assert all(endpoint.avoid_until_s <= now_s for endpoint in gateway.gateway.table.endpoints())
+    other = {"Authorization": f"Bearer {OTHER_KEY}"}
+    answers = [(await client.post(CHAT, json=BODY, headers=other)).json()["who"] for _ in range(16)]
+    assert "hosted" in answers, answers
+    if has_route:
+        assert set(answers) == {"hosted"}
+
+
+async def test_a_server_that_fails_all_requests_is_avoided_by_the_key_that_sees_it_and_then_by_all(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    hosted, steady = await replica("hosted"), await replica("steady")
+    hosted.script = failing(500, broken=True)
+    gateway.serve_routes("m", hosted.attached_route(), steady.attached_route())
+    [endpoint] = [one for one in gateway.gateway.table.endpoints() if one.replica.id == "replica-hosted"]
+    for number in range(40):
+        assert (await client.post(CHAT, json=poison(number))).json()["who"] == "steady"
+    tried = len(hosted.seen)
+    assert 3 <= tried <= 8, "most of its requests go elsewhere"
+    assert endpoint.avoid_until_s <= gateway.gateway.now_s()
+    other = {"Authorization": f"Bearer {OTHER_KEY}"}
+    for number in range(20):
+        assert (await client.post(CHAT, json=poison(number), headers=other)).json()["who"] == "steady"
+    assert endpoint.avoid_until_s > gateway.gateway.now_s()
+    assert tried < len(hosted.seen) <= tried + 4
+    endpoint.avoid_until_s = gateway.gateway.now_s()
+    hosted.script = failing(500)
+    await steady.kill()
+    answer = await client.post(CHAT, json=BODY)
+    assert (answer.json()["who"], endpoint.avoid_until_s) == ("hosted", 0.0), "one success ends it"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_server_that_says_when_to_retry_is_left_alone_by_all(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, status: int
+) -> None:
+    hosted, steady = await replica("hosted"), await replica("steady")
+    hosted.script = failing(status, headers={"Retry-After": "30"}, broken=True)
+    gateway.serve_routes("m", hosted.attached_route(), steady.attached_route())
+    [endpoint] = [one for one in gateway.gateway.table.endpoints() if one.replica.id == "replica-hosted"]
+    for _ in range(20):
+        assert (await client.post(CHAT, json=BODY)).json()["who"] == "steady"
+    assert len(hosted.seen) == 1
+    assert 25 < endpoint.avoid_until_s - gateway.gateway.now_s() <= 30
+
+
+async def test_a_request_that_no_server_can_answer_leaves_all_of_them_in_use(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    servers = [await replica(name) for name in ("one", "two")]
+    for server in servers:
+        server.script = failing(500)
+    gateway.serve_routes("m", *(server.attached_route() for server in servers))
+    for _ in range(10):
+        assert (await client.post(CHAT, json=poison())).status_code == 500
+    assert [len(server.seen) for server in servers] == [10, 10]
+    now_s = gateway.gateway.now_s()
+    assert all(endpoint.avoid_until_s <= now_s for endpoint in gateway.gateway.table.endpoints())
 
 
 async def test_when_all_fail_the_client_gets_an_error_that_has_no_secrets(

@@ -59,7 +59,7 @@ class Engine:
             self.counted += 1
             await answering.json({"choices": [], "usage": usage})
             return
-        self.name = answering.seen.headers["x-corral-replica"].removeprefix("replica-")
+        self.name = answering.seen.headers["authorization"].removeprefix("Bearer token-of-")
         self.streams.append(self.name)
         dies_after = self.deaths.pop(0) if self.deaths else None
         most = body.get("max_tokens") or 1000
@@ -88,7 +88,7 @@ class Engine:
         return {"id": self.name, "created": 1, "model": "m", "choices": [{"index": 0, **said, "finish_reason": reason}]}
 
     async def _stream_message(self, answering: Answering, body: dict[str, Any]) -> None:
-        self.name = answering.seen.headers["x-corral-replica"].removeprefix("replica-")
+        self.name = answering.seen.headers["authorization"].removeprefix("Bearer token-of-")
         self.streams.append(self.name)
         dies_after = self.deaths.pop(0)
         await answering.start_stream()
@@ -174,6 +174,53 @@ async def test_a_chat_goes_on_where_it_broke_off(
     assert f'corral_requests_total{{{place},status="200"}} 1' in metrics
     assert f'corral_requests_total{{model="m",node="node-{first}"' not in metrics
     assert f"corral_continued_answers_total{{{place}}} 1" in metrics
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+@pytest.mark.parametrize("name", ["", "their-name"], ids=["same-name", "another-name"])
+async def test_an_answer_of_an_attached_server_goes_on_at_another_one(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, path: str, name: str
+) -> None:
+    engine = Engine(3)
+    servers = [await replica("a"), await replica("b")]
+    for one in servers:
+        one.script = engine
+    routes = [one.attached_route(model=name, continuation=CONTINUE_FINAL_MESSAGE) for one in servers]
+    gateway.serve_routes("m", *routes)
+    events = await events_of(client, path, BODIES[path])
+    assert {*engine.streams} == {"a", "b"}
+    text = json.dumps([event for event in events if event.get("type") != "response.completed"], ensure_ascii=False)
+    assert all(text.count(json.dumps(word, ensure_ascii=False)) == 1 for word in WORDS)
+    if path == CHAT:
+        assert chat_text(events) == text_of(WORDS)
+        assert {event["model"] for event in events} == {"m"}
+    rest = [seen.json() for one in servers for seen in one.seen if seen.json().get("continue_final_message")]
+    assert rest
+    assert {body["model"] for body in rest} == {name or "m"}
+    assert gateway.open_requests() == 0
+
+
+async def test_an_answer_goes_on_at_the_attached_server_that_can_continue_one(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    engine = Engine(3)
+    servers = [await replica(name) for name in "abc"]
+    for one in servers:
+        one.script = engine
+    first, *others = servers
+    gateway.serve_routes("m", first.attached_route())
+    async with streamed(client, CHAT, BODIES[CHAT]) as answer:
+        assert "cannot continue a text" in (await answer.aread()).decode()
+    gateway.gateway.table.apply(gateway.routes.snapshot)
+    engine.deaths = [3]
+    gateway.serve_routes(
+        "m", first.attached_route(weight=1000), others[0].attached_route(),
+        others[1].attached_route(continuation=ASSISTANT_PREFILL),
+    )  # fmt: skip
+    for endpoint in gateway.gateway.table.endpoints():
+        endpoint.avoid_until_s = 0.0
+    assert chat_text(await events_of(client, CHAT, BODIES[CHAT])) == text_of(WORDS)
+    assert engine.streams[-1] == "c"
 
 
 async def test_a_text_completion_goes_on_too(
@@ -442,7 +489,7 @@ async def test_an_answer_that_has_begun_waits_anew_however_long_ago_its_request_
     gates = {"a": asyncio.Event(), "b": asyncio.Event()}
 
     async def script(answering: Answering) -> None:
-        name = answering.seen.headers["x-corral-replica"].removeprefix("replica-")
+        name = answering.seen.headers["authorization"].removeprefix("Bearer token-of-")
         if answering.seen.json().get("user") == "busy":
             await gates[name].wait()
             await answering.json(completion(name))

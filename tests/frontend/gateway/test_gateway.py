@@ -349,7 +349,7 @@ async def test_the_table_follows_its_source_within_a_second(gateway: RunningGate
     with promised("a route's way into the table", within_s=1):
         gateway.routes.put(ModelRoute(model="late", replicas=(one.route(),)))
         async with asyncio.timeout(30):
-            while gateway.gateway.table.find("late") is None:
+            while gateway.gateway.table.by_name.get("late") is None:
                 await gateway.gateway.table.wait_for_change()
 
 

@@ -8,13 +8,16 @@ from typing import Any
 import httpx
 import pytest
 
+from corral.core.access.calendar import DAY_MS
 from corral.core.access.key_limits import LimitsInForce, Priority
 from corral.core.access.key_meter import MeteredRequest
+from corral.core.access.token_estimate import OUTPUT_TOKENS
 from corral.core.replicas.attached import UpstreamProtocol
 from corral.core.replicas.public_routes import PublicRoute, RouteTarget
 from corral.frontend.gateway.key_meters import KeyMeters
 from corral.frontend.gateway.keys import ClientKey
 from corral.frontend.gateway.limits import GatewayLimits
+from corral.store.serving.usage import KeyTokens
 from harness.gateway import (
     KEY,
     OTHER_KEY,
@@ -440,6 +443,119 @@ async def test_while_all_replicas_are_busy_a_high_priority_goes_first_and_a_low_
     assert 1 <= order[1:18].count("low") <= 2, order
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+async def test_keys_that_wait_share_the_tokens_whatever_they_state_as_their_longest_answer(
+    replica: Start, stream: bool
+) -> None:
+    """The long answers are of a key that states nothing, the short ones of one that states far more than it gets."""
+    one = await replica("one")
+    turns = asyncio.Semaphore(0)
+    tokens = {"long": 4000, "short": 200}
+    order: list[str] = []
+
+    async def wait_then_answer(answering: Answering) -> None:
+        body = answering.seen.json()
+        who = body["user"]
+        await turns.acquire()
+        order.append(who)
+        usage = {"prompt_tokens": 7, "completion_tokens": tokens[who]}
+        if not body.get("stream"):
+            await answering.json({**completion("one"), "usage": usage})
+            return
+        await answering.start_stream()
+        await answering.event({"choices": [{"delta": {"content": "x"}}]})
+        await answering.event({"choices": [], "usage": usage})
+        await answering.event("[DONE]")
+        await answering.end_stream()
+
+    one.script = wait_then_answer
+    async with running_gateway() as gateway:
+        gateway.serve("m", one, capacity=2)
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as client:
+
+            def call(who: str) -> asyncio.Task[httpx.Response]:
+                key, stated = (KEY, {}) if who == "long" else (OTHER_KEY, {"max_tokens": 32_000})
+                headers = {"Authorization": f"Bearer {key}"}
+                body = {**BODY, **stated, "user": who, "stream": stream}
+                return asyncio.create_task(client.post(CHAT, json=body, headers=headers))
+
+            calls = [call("long") for _ in range(2)]
+            await until(lambda: one.open == 2, "they are at the replica")
+            calls += [call(who) for who in ("long", "short") for _ in range(45)]
+            await until(lambda: gateway.gateway.inflight.queue_depth("m") == 90, "all wait")
+            for number in range(40):
+                turns.release()
+                await until(lambda: len(order) == number + 1 and one.open == 2, "the next is at the replica")  # noqa: B023
+            turned = order[2:]
+            assert turned.count("short") >= 30, order
+            assert 1 <= turned.count("long") <= 5, order
+            for _ in calls:
+                turns.release()
+            assert {answer.status_code for answer in await asyncio.gather(*calls)} == {200}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
+async def test_a_client_that_leaves_before_the_first_byte_pays_for_its_prompt(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start, stream: bool
+) -> None:
+    one = await replica("one")
+
+    async def hold(answering: Answering) -> None:
+        await answering.wait_for_hangup()
+
+    one.script = hold
+    gateway.serve("m", one)
+    limit(gateway, tokens_per_day=20_500)
+    body = {**BODY, "messages": [{"role": "user", "content": "x" * 40_000}], "max_tokens": 5, "stream": stream}
+    for number in range(2):
+        call = asyncio.create_task(client.post(CHAT, json=body))
+        await until(lambda: len(one.seen) == number + 1, "it is at the replica")  # noqa: B023
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await until(lambda: one.open == 0, "its client has left")
+    meter = gateway.gateway.meters.find(KEY_ID)
+    assert meter is not None
+    await until(lambda: meter.open == 0, "both have ended")
+    assert 20_000 < meter.day_tokens < 20_100
+    assert meter.own_spent == meter.day_tokens
+    spent = f'corral_tokens_total{{model="m",node="node-one",direction="in"}} {meter.day_tokens}'
+    assert spent in gateway.metrics(), "usage counts the same"
+    refused = await client.post(CHAT, json=body)
+    assert refused.json()["error"]["code"] == "insufficient_quota"
+
+
+async def test_a_key_is_charged_for_a_prompt_that_a_replica_read_but_not_for_the_answer_that_it_did_not_get(
+    replica: Start,
+) -> None:
+    one = await replica("one")
+
+    async def hold(answering: Answering) -> None:
+        await answering.wait_for_hangup()
+
+    async with running_gateway() as gateway, calling(gateway) as client:
+        one.script = hold
+        gateway.serve("m", one, capacity=1)
+        body = {**BODY, "messages": [{"role": "user", "content": "x" * 40_000}]}
+        calls = [asyncio.create_task(client.post(CHAT, json=body)) for _ in range(2)]
+        model = gateway.gateway.table.by_name["m"]
+        await until(lambda: model.queue.length == 1, "one waits")
+        charged: list[tuple[str, int, int]] = []
+        correct = model.queue.correct
+
+        class Watched(type(model.queue)):  # type: ignore[misc]  # the queue's own class, with its lines
+            def correct(self, client: str, change: int, *, weight: int = 1) -> None:
+                charged.append((client, change, weight))
+                correct(client, change, weight=weight)
+
+        model.queue.__class__ = Watched
+        calls[0].cancel()
+        await until(lambda: len(one.seen) == 2, "the other has its turn")
+        calls[1].cancel()
+        await until(lambda: bool(charged), "the turn is settled")
+        assert charged == [(KEY_ID, -OUTPUT_TOKENS, 4)]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
 def test_a_key_that_is_used_again_goes_on_with_its_counts_until_nobody_needs_them() -> None:
     time = {"now_s": 1000.0}
     meters = KeyMeters(frontend="f", run="r", now_s=lambda: time["now_s"])
@@ -458,6 +574,60 @@ def test_a_key_that_is_used_again_goes_on_with_its_counts_until_nobody_needs_the
     time["now_s"] += 601
     meters.prune(time["now_s"])
     assert use_and_prune() == 1
+
+
+class SumsAt:
+    """A store that answers late, by its own clock."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.today: dict[str, int] = {}
+        self.earlier: dict[str, int] = {}
+
+    async def read_key_tokens(self, *, known_day: int | None = None) -> KeyTokens:
+        return KeyTokens(self.now_ms, self.today, None if known_day == self.now_ms // DAY_MS else self.earlier)
+
+
+LAST_OF_MONTH = 30  # 31 January 1970
+
+
+@pytest.mark.parametrize(
+    ("day", "month_tokens"), [(LAST_OF_MONTH - 5, 950), (LAST_OF_MONTH, 0)], ids=["a-day", "a-month"]
+)
+@pytest.mark.parametrize("faster_ms", [0, 400], ids=["as-fast", "faster"])
+async def test_a_busy_key_begins_a_new_day_however_fast_the_store_answers_at_midnight(
+    day: int, month_tokens: int, faster_ms: int
+) -> None:
+    time = {"now_s": 1000.0}
+    meters, store = KeyMeters(frontend="f", run="r", now_s=lambda: time["now_s"]), SumsAt()
+    limits = LimitsInForce(tokens_per_day=1000)
+    midnight_ms = (day + 1) * DAY_MS
+    store.now_ms, store.today, store.earlier = midnight_ms - 1000, {"k": 900}, {}
+    await meters.read_sums(store)
+    open_one = meters.admit("k", limits, b"", 50, is_form=False, now_s=time["now_s"])
+    assert isinstance(open_one, MeteredRequest)
+    assert open_one.meter.day_tokens == 950
+    # The first answer took longer than this one, so midnight came earlier at the store than it seems here.
+    time["now_s"] += 1.1 - faster_ms / 1000
+    store.now_ms, store.today, store.earlier = midnight_ms + 100, {}, {"k": 900} if month_tokens else {}
+    await meters.read_sums(store)
+    assert (open_one.meter.day_tokens, open_one.meter.month_tokens) == (0, month_tokens)
+    assert meters.periods.day == day + 1
+    assert 86_399 < meters.periods.day_ends_s - time["now_s"] < 86_400
+    assert isinstance(meters.admit("k", limits, b"", 500, is_form=False, now_s=time["now_s"]), MeteredRequest)
+
+
+async def test_an_answer_of_the_store_from_before_midnight_does_not_bring_the_old_day_back() -> None:
+    time = {"now_s": 1000.0}
+    meters, store = KeyMeters(frontend="f", run="r", now_s=lambda: time["now_s"]), SumsAt()
+    store.now_ms, store.today = DAY_MS - 1000, {"k": 900}
+    await meters.read_sums(store)
+    found = meters.admit("k", LimitsInForce(tokens_per_day=1000), b"", 50, is_form=False, now_s=time["now_s"])
+    assert isinstance(found, MeteredRequest)
+    time["now_s"] += 1.5
+    store.now_ms = DAY_MS - 1
+    await meters.read_sums(store)
+    assert (meters.periods.day, found.meter.day_tokens) == (1, 0)
 
 
 @pytest.mark.parametrize("is_loading", [False, True], ids=["busy", "being-loaded"])

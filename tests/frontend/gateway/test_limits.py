@@ -71,12 +71,12 @@ def test_a_request_that_found_no_capacity_when_its_turn_came_does_not_pay_twice(
             self.name = name
 
     served = ServedModel(ModelRoute(model="m", replicas=()))
-    for name, cost in (("again", 5000), ("other", 100)):
+    for name, tokens in (("again", 5000), ("other", 100)):
         trace = RequestTrace()
         trace.has_turn = had_its_turn and name == "again"
         join_queue(
-            served, Owner(name), key_id=name, priority=Priority.NORMAL, cost=cost, trace=trace,
-            limits=GatewayLimits(), now_s=0.0,
+            served, Owner(name), key_id=name, priority=Priority.NORMAL, body=b"x" * 4 * tokens, is_form=False,
+            stated=None, trace=trace, limits=GatewayLimits(), now_s=0.0,
         )  # fmt: skip
     taken = [waiter.owner for waiter in iter(served.queue.take, None)]
     assert [owner.name for owner in taken if isinstance(owner, Owner)] == order

@@ -44,13 +44,17 @@ async def test_an_attached_endpoint_is_routed_to_by_every_frontend_with_all_that
     stores: Stores, rig: Rig
 ) -> None:
     trust = ServerTrust(ca_pem="pem", pin="ab" * 32)
-    given = endpoint(upstream_model="big", capacity=7, weight=3, trust=trust, url="https://10.0.0.1:8000/v1")
+    given = endpoint(
+        upstream_model="big", capacity=7, weight=3, trust=trust, url="https://10.0.0.1:8000/v1",
+        endpoints=("/v1/messages", "/v1/responses"), continuation="assistant-prefill",
+    )  # fmt: skip
     stored, is_new = await stores.attached_endpoints.attach(given, actor="ann")
     assert is_new
     other = Stores(await rig.open())
     assert await other.attached_endpoints.read_all() == [stored]
     (found,) = await routed(other)
     assert (found.id, found.address, found.capacity, found.weight) == ("e1", "10.0.0.1:8000", 7, 3)
+    assert (found.endpoints, found.continuation) == (frozenset(given.endpoints), "assistant-prefill")
     assert found.token == "sk-secret"
     assert found.attached is not None
     assert (found.attached.model, found.attached.trust) == ("big", trust)
@@ -90,7 +94,16 @@ async def test_the_same_url_again_changes_the_settings_and_may_keep_the_key(stor
 async def test_attaching_again_keeps_every_setting_that_is_not_given(stores: Stores) -> None:
     url, trust = "https://10.0.0.1:8000/v1", ServerTrust(ca_pem="pem", pin="ab" * 32)
     first, _ = await stores.attached_endpoints.attach(
-        endpoint(url=url, upstream_model="big", capacity=7, weight=3, trust=trust, protocol=UpstreamProtocol.OLLAMA),
+        endpoint(
+            url=url,
+            upstream_model="big",
+            capacity=7,
+            weight=3,
+            trust=trust,
+            protocol=UpstreamProtocol.OLLAMA,
+            endpoints=("/v1/responses",),
+            continuation="continue-final-message",
+        ),
         actor="ann",
     )
     bare = endpoint(2, url=url, api_key="", capacity=64)
@@ -100,9 +113,10 @@ async def test_attaching_again_keeps_every_setting_that_is_not_given(stores: Sto
     assert replace(second, changed_at=0) == replace(first, capacity=64, changed_at=0)
     assert second.generation == first.generation
     cleared, _ = await stores.attached_endpoints.attach(
-        bare, actor="ann", absent=[name for name in others if name not in ("api_key", "pin")]
+        bare, actor="ann", absent=[name for name in others if name not in ("api_key", "pin", "endpoints")]
     )
     assert (cleared.id, cleared.api_key, cleared.trust) == (first.id, "", ServerTrust(ca_pem="pem"))
+    assert (cleared.endpoints, cleared.continuation) == ((), "continue-final-message")
     await stores.attached_endpoints.attach(replace(bare, upstream_model="small"), actor="ann")
     assert len(await stores.attached_endpoints.read_all()) == 2
     with pytest.raises(InvalidInput, match="'big', 'small'"):

@@ -2544,6 +2544,10 @@ export interface components {
             /** Upstream Model */
             upstream_model: string;
             protocol: components["schemas"]["UpstreamProtocol"];
+            /** Endpoints */
+            endpoints: string[];
+            /** Continuation */
+            continuation: string;
             /** Has Key */
             has_key: boolean;
             /** Has Ca */
@@ -2576,7 +2580,7 @@ export interface components {
         };
         /**
          * AttachRequest
-         * @description An endpoint that is attached already keeps what is left out; an empty text clears it.
+         * @description An endpoint that is attached already keeps what is left out; an empty text or list clears it.
          */
         AttachRequest: {
             /** Url */
@@ -2586,6 +2590,10 @@ export interface components {
             /** Api Key */
             api_key?: string | null;
             protocol?: components["schemas"]["UpstreamProtocol"] | null;
+            /** Endpoints */
+            endpoints?: string[] | null;
+            /** Continuation */
+            continuation?: ("" | "assistant-prefill" | "continue-final-message") | null;
             /** Ca Pem */
             ca_pem?: string | null;
             /** Pin */
@@ -2985,6 +2993,10 @@ export interface components {
             /** Upstream Model */
             upstream_model: string;
             protocol: components["schemas"]["UpstreamProtocol"];
+            /** Endpoints */
+            endpoints: string[];
+            /** Continuation */
+            continuation: string;
             /** Has Key */
             has_key: boolean;
             /** Has Ca */
@@ -4642,6 +4654,8 @@ export interface components {
             candidates?: components["schemas"]["ReplicaTrace"][] | null;
             /** Failed */
             failed?: components["schemas"]["FailureTrace"][] | null;
+            /** Continuations */
+            continuations?: number | null;
             /** Route */
             route?: string | null;
             /** Skipped */

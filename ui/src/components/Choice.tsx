@@ -27,6 +27,36 @@ export function Choice<T extends string>({ label, value, options, onChange }: Ch
   );
 }
 
+interface ChoicesProps {
+  label: string;
+  values: readonly string[];
+  options: readonly string[];
+  onChange: (values: string[]) => void;
+  hint: string;
+}
+
+/** Any of a few options, all visible. */
+export function Choices({ label, values, options, onChange, hint }: ChoicesProps) {
+  return (
+    <fieldset className={styles.choice}>
+      <legend>{label}</legend>
+      {options.map((option) => (
+        <label key={option} className={styles.option}>
+          <input
+            type="checkbox"
+            checked={values.includes(option)}
+            onChange={(event) =>
+              onChange(options.filter((one) => (one === option ? event.target.checked : values.includes(one))))
+            }
+          />
+          <span>{option}</span>
+        </label>
+      ))}
+      <span className={styles.hint}>{hint}</span>
+    </fieldset>
+  );
+}
+
 interface SelectProps<T extends string> {
   label: string;
   value: T;

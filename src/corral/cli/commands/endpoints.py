@@ -9,6 +9,7 @@ from corral.cli.client.api import Api, client_command, client_command_with_own_u
 from corral.cli.display.output import clean, print_json, print_table
 from corral.cli.program_name import command
 from corral.core.errors import InvalidInput, NotFound
+from corral.core.replicas.routing import CONTINUATIONS
 from corral.system import SystemDisk
 
 ATTACH_WITHIN_S = 60.0
@@ -26,6 +27,18 @@ ATTACH_WITHIN_S = 60.0
     default=None,
     help="The API that the server speaks. Default: openai.",
 )
+@click.option(
+    "--endpoints",
+    default=None,
+    metavar="PATHS",
+    help="Paths that it has itself, such as /v1/messages,/v1/responses. Others are translated.",
+)
+@click.option(
+    "--continuation",
+    type=click.Choice([*CONTINUATIONS, ""]),
+    default=None,
+    help="How it continues an answer that another server began.",
+)
 @click.option("--limit", type=click.IntRange(1), default=None, help="Most open requests. Default: 32.")
 @click.option("--weight", type=click.IntRange(1), default=None, help="Share of the requests. Default: 1.")
 @click.option("--ca-file", default=None, metavar="FILE", help="CA of the server's certificate (PEM).")
@@ -37,6 +50,8 @@ def attach_endpoint(
     upstream_model: str | None,
     api_key_file: str | None,
     protocol: str | None,
+    endpoints: str | None,
+    continuation: str | None,
     limit: int | None,
     weight: int | None,
     ca_file: str | None,
@@ -51,6 +66,8 @@ def attach_endpoint(
         "url": url,
         "upstream_model": upstream_model,
         "protocol": protocol,
+        "endpoints": None if endpoints is None else endpoints.replace(",", " ").split(),
+        "continuation": continuation,
         "limit": limit,
         "weight": weight,
         "ca_pem": _read_file(ca_file),

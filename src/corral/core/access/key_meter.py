@@ -209,12 +209,15 @@ class KeyMeter:
         self._correct(change if change >= 0 else min(0, change + expired), now_s)
         self._spend(used - estimated, used - of_today)
 
-    def abandon(self, metered: MeteredRequest, now_s: float, periods: Periods, *, was_sent: bool) -> None:
-        """Ends a request without an answer. `was_sent`: a replica worked for it: the estimate stays in the window."""
+    def abandon(
+        self, metered: MeteredRequest, now_s: float, periods: Periods, *, was_sent: bool, prompt: int = 0
+    ) -> None:
+        """Ends a request without an answer. `was_sent`: a replica worked for it: the estimate stays in the window.
+        `prompt`: its tokens, if budgets are charged for them."""
         self.open -= 1
         if not was_sent and now_s - metered.began_s < WINDOW_S:
             self._correct(-metered.tokens, now_s)
-        self._spend(-metered.tokens, -metered.tokens if metered.day == periods.day else 0)
+        self._spend(prompt - metered.tokens, prompt - (metered.tokens if metered.day == periods.day else 0))
 
     def _correct(self, change: int, now_s: float) -> None:
         if not change:

@@ -5,7 +5,6 @@ EMBEDDED_TOKENS = 1000
 """An image or a recording within a JSON request; its bytes say nothing about its tokens."""
 OUTPUT_TOKENS = 256
 """The length of an answer, while nothing is known about the key's usual ones."""
-QUEUED_OUTPUT_TOKENS_MAX = 8192
 _EMBEDDED = b";base64,"
 _ONLY_TEXT_BYTES = 64 << 10
 """Shorter bodies are not searched: that would cost more than all the rest, for every long prompt."""
@@ -33,10 +32,3 @@ def estimate_output(stated: object, usual: float = OUTPUT_TOKENS) -> int:
     average of the key's answers."""
     expected = int(usual)
     return min(stated, expected) if isinstance(stated, int) and stated > 0 else expected
-
-
-def queue_cost(body: bytes, stated: object, *, is_form: bool = False) -> int:
-    """The share of the replicas' work that a queued request takes, in tokens. What the client states counts in full:
-    while requests wait, nobody gains by stating too much."""
-    output = min(stated, QUEUED_OUTPUT_TOKENS_MAX) if isinstance(stated, int) and stated > 0 else OUTPUT_TOKENS
-    return estimate_prompt(body, is_form=is_form) + output

@@ -172,6 +172,35 @@ def parse_model_config(document: Any) -> ModelConfig:
     return config
 
 
+_READ_WITHOUT_REPLICAS = frozenset(
+    [
+        "name",
+        "backend",
+        "description",
+        "usage",
+        "aliases",
+        "context_size",
+        "embeddings",
+        "known_usecases",
+        "known_input_modalities",
+        "known_output_modalities",
+        "reasoning",
+        "reasoning_effort",
+        "disabled",
+        "limits",
+        "template",
+    ]
+)
+"""Fields that say what clients are told of a model, or that have warnings of their own (`template`)."""
+
+
+def idle_fields(config: ModelConfig) -> list[str]:
+    """Fields of a model with attached endpoints only that have no effect, as paths."""
+    set_fields = [name for name, value in config.document.items() if value not in (None, "", [], {}, False)]
+    found = [name for name in set_fields if name not in _READ_WITHOUT_REPLICAS]
+    return sorted([*found, *(["limits.max_concurrent"] if config.max_concurrent is not None else [])])
+
+
 def config_revision(config: ModelConfig) -> str:
     """A hash of the content: comments and the order of fields do not change it."""
     return hashlib.sha256(canonical_json(config).encode()).hexdigest()

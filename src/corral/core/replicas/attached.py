@@ -24,6 +24,8 @@ MODELS_SHOWN = 5
 FAILURES_MAX = 3
 """So many failed probes in a row, and an endpoint gets no requests until one succeeds."""
 MESSAGES_PATHS = frozenset({"/v1/messages", "/v1/messages/count_tokens"})
+NATIVE_PATHS = (*sorted(MESSAGES_PATHS), "/v1/responses")
+"""Paths of client APIs that are translated for servers that do not have them. All others are relayed anyway."""
 HOPS_HEADER = "x-corral-hops"
 """In requests to attached servers: the ids of the attached endpoints that led there."""
 FRONTEND_HEADER = "x-corral-frontend"
@@ -140,6 +142,26 @@ def check_trust(url: ServerUrl, trust: ServerTrust) -> None:
         raise InvalidInput("a CA or a pin is for a URL that begins with https://; this one is not encrypted")
 
 
+def check_paths(paths: Sequence[str]) -> tuple[str, ...]:
+    """Paths that a server has itself, in their usual form. Raises InvalidInput."""
+    given = {path.strip().rstrip("/") for path in paths} - {""}
+    if wrong := sorted(given - set(NATIVE_PATHS)):
+        raise InvalidInput(
+            f"{wrong[0][:200]!r} is not a path that can be relayed or translated; these are: {', '.join(NATIVE_PATHS)}."
+            " All other paths of the server are used as they are."
+        )
+    return tuple(path for path in NATIVE_PATHS if path in given)
+
+
+def check_abilities(endpoint: "AttachedEndpoint") -> None:
+    """Raises InvalidInput for settings that would have no effect."""
+    if endpoint.protocol is UpstreamProtocol.ANTHROPIC and (endpoint.endpoints or endpoint.continuation):
+        raise InvalidInput(
+            "endpoints and continuation are for servers of OpenAI's API. A server of Anthropic's API gets"
+            f" {' and '.join(sorted(MESSAGES_PATHS))} unchanged, and continues no answer; leave both empty."
+        )
+
+
 def check_api_key(key: str) -> str:
     """Raises InvalidInput, without the key."""
     key = key.strip()
@@ -169,6 +191,10 @@ class AttachedEndpoint:
     upstream_model: str = ""
     """The model's name at the server; empty where it is the same."""
     protocol: UpstreamProtocol = UpstreamProtocol.OPENAI
+    endpoints: tuple[str, ...] = ()
+    """Of NATIVE_PATHS, those that the server has itself. A server of Anthropic's API has `MESSAGES_PATHS` anyway."""
+    continuation: str = ""
+    """How it continues an answer that another one began, as a replica's; empty if it cannot."""
     api_key: str = field(default="", repr=False)
     trust: ServerTrust = ServerTrust()
     capacity: int = LIMIT_DEFAULT
@@ -203,7 +229,9 @@ class AttachedEndpoint:
 
 
 ANTHROPIC_VERSION = "2023-06-01"
-SETTINGS = ("upstream_model", "protocol", "api_key", "ca_pem", "pin", "capacity", "weight")
+SETTINGS = (
+    "upstream_model", "protocol", "endpoints", "continuation", "api_key", "ca_pem", "pin", "capacity", "weight",
+)  # fmt: skip
 """Those that an endpoint keeps when it is attached again without them."""
 
 

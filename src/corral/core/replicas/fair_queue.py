@@ -3,7 +3,10 @@
 Within a class, each client has a line of its own. The lines take turns as in deficit round robin with the smallest
 quantum there is: a line gives its first item when it has saved the item's cost, and all lines save at the same pace.
 Thus one long item counts as many short ones. Between classes, the one that has got least for its weight is next, so a
-class with a small weight gets little, but never nothing."""
+class with a small weight gets little, but never nothing.
+
+The cost of an item is an estimate. When its real cost is known, `correct` charges its client and its class the
+difference: they get their next turns later, or earlier. What is charged in this way is bounded."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
@@ -14,6 +17,10 @@ T = TypeVar("T")
 
 COST = 1000
 """Of an item for which none is given."""
+CARRY_MAX = 32_768
+"""How far corrections may put a client, or a class, behind or ahead of the others. Nobody is kept waiting for longer
+than it takes to give each of the others this much, and nobody gets more than this in advance."""
+CARRIES_MAX = 1024
 
 
 @dataclass(slots=True)
@@ -34,7 +41,7 @@ class _Line(Generic[T]):
 class _Class(Generic[T]):
     """Clients of one weight."""
 
-    __slots__ = ("lines", "passed", "saved", "weight")
+    __slots__ = ("_carried", "lines", "passed", "saved", "weight")
 
     def __init__(self, weight: int) -> None:
         self.weight = weight
@@ -43,12 +50,34 @@ class _Class(Generic[T]):
         """By each line, since the beginning."""
         self.passed = 0.0
         """The cost it has got, divided by its weight."""
+        self._carried: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Of clients without a line: what corrections cost them (less than 0: what they got back), and what the class
+        had saved for each line then."""
 
     def line(self, client: str) -> _Line[T]:
         line = self.lines.get(client)
         if line is None:
-            line = self.lines[client] = _Line(passed=self.saved)
+            line = self.lines[client] = _Line(passed=self.saved + self._take_carried(client))
         return line
+
+    def _take_carried(self, client: str) -> float:
+        """It loses its meaning as the others are served: a line that had waited would have saved as much."""
+        cost, saved = self._carried.pop(client, (0.0, 0.0))
+        passed = self.saved - saved
+        return max(0.0, cost - passed) if cost > 0 else min(0.0, cost + passed)
+
+    def _carry(self, client: str, cost: float) -> None:
+        if cost:
+            self._carried[client] = cost, self.saved
+            if len(self._carried) > CARRIES_MAX:
+                self._carried.popitem(last=False)
+
+    def correct(self, client: str, change: int) -> None:
+        line = self.lines.get(client)
+        if line is not None:
+            line.passed = _corrected(line.passed, change, around=self.saved, within=CARRY_MAX)
+        else:
+            self._carry(client, _corrected(self._take_carried(client), change, around=0.0, within=CARRY_MAX))
 
     def take(self) -> tuple[T, int]:
         client, line = min(self.lines.items(), key=lambda each: each[1].due)
@@ -73,6 +102,7 @@ class _Class(Generic[T]):
                 line.cost -= cost
                 if not line.items:
                     del self.lines[client]
+                    self._carry(client, max(0.0, line.passed - self.saved))
                 return True
         return False
 
@@ -133,6 +163,14 @@ class FairQueue(Generic[T]):
         self.length -= 1
         return item
 
+    def correct(self, client: str, change: int, *, weight: int = 1) -> None:
+        """An item that was taken costs `change` more than its client paid, or less. What it has already got, or paid,
+        counts when its next items are due."""
+        own = self._classes.get(weight)
+        if own is not None and change:
+            own.correct(client, change)
+            own.passed = _corrected(own.passed, change / weight, around=self._passed, within=CARRY_MAX / weight)
+
     def find_surplus(
         self, client: str, *, weight: int = 1, may_leave: Callable[[T], bool] = lambda _: True
     ) -> tuple[str, T] | None:
@@ -159,6 +197,13 @@ class FairQueue(Generic[T]):
             self.length -= 1
             return True
         return False
+
+
+def _corrected(passed: float, change: float, *, around: float, within: float) -> float:
+    """`passed` after a correction, which leads no further from `around` than `within`."""
+    if change > 0:
+        return min(passed + change, max(passed, around + within))
+    return max(passed + change, min(passed, around - within))
 
 
 def _count_within(line: _Line[T], most: float) -> tuple[int, int]:

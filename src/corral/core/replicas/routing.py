@@ -14,6 +14,7 @@ OPENAI = "openai"
 LOCALAI_GRPC = "localai-grpc"
 ASSISTANT_PREFILL = "assistant-prefill"
 CONTINUE_FINAL_MESSAGE = "continue-final-message"
+CONTINUATIONS = (ASSISTANT_PREFILL, CONTINUE_FINAL_MESSAGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,19 @@ class RequestAccounting:
         if is_error and self._versions is not None:
             self._versions.count_error(endpoint.version_key, requests=0)
 
+    def count_prompt(self, endpoint: Endpoint, key_id: str | None, tokens: int) -> None:
+        """Counts the prompt of a request whose client left while a replica worked for it: nobody was answered."""
+        endpoint.metrics.tokens_in.value += tokens
+        if self._usage is not None:
+            self._usage.count(
+                key_id=key_id,
+                model=endpoint.served.name,
+                node_id=endpoint.replica.node_id,
+                requests=0,
+                tokens_in=tokens,
+                tokens_out=0,
+            )
+
     def count_failure(self, endpoint: Endpoint) -> None:
         """Counts an attempt that failed before the answer began."""
         if self._versions is not None:

@@ -33,11 +33,11 @@ class AttachedTarget:
             VERSION_LINE if self.is_partial else b"",
         )
 
-    def opening(self, path: bytes, hops: tuple[bytes, ...]) -> bytes:
+    def opening(self, path: bytes, hops: tuple[bytes, ...], *, method: bytes = b"POST") -> bytes:
         """`path`: Corral's own, below `/v1`. `hops`: the endpoints that led the request here. Should it come back, it
         will be refused."""
         line = b"x-corral-hops: %b\r\n" % b",".join((*hops, self._id))
-        return b"POST %b%b HTTP/1.1\r\n%b" % (self._base, path.removeprefix(PREFIX.encode()), line)
+        return b"%b %b%b HTTP/1.1\r\n%b" % (method, self._base, path.removeprefix(PREFIX.encode()), line)
 
     def has_had(self, hops: tuple[bytes, ...]) -> bool:
         """Whether a request has been here already, or nearly anywhere."""
@@ -49,6 +49,6 @@ class AttachedTarget:
 
     def rename(self, body: bytes, *, form_type: bytes) -> bytes:
         """The request with the server's name for the model. `form_type`: the content type of a form; empty for JSON."""
-        if not self.model:
+        if not self.model or not body:
             return body
         return rename_model_in_form(body, form_type, self.model) if form_type else rename_model(body, self.model)

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from corral.core.access.answer_lengths import AnswerLengths
 from corral.core.backends.serving_figures import VersionKey
 from corral.core.backoff import Backoff
+from corral.core.replicas.answer_faults import AnswerFaults, Blame
 from corral.core.replicas.fair_queue import FairQueue
 from corral.core.replicas.load_balancing import pick_by_hint, pick_two, pick_two_weighted
 from corral.core.replicas.routing import OPENAI, ModelRoute, RouteReplica
@@ -17,14 +19,18 @@ if TYPE_CHECKING:
     from corral.frontend.gateway.proxied_request import ProxiedRequest
 
 AVOIDED = Backoff(base_s=1.0, cap_s=15.0)
+SUSPECTED = 1e-9
+"""An `avoid_until_s` that has passed: nobody avoids the endpoint, but its next success is recorded."""
 
 
 class Endpoint:
     """One replica. It survives changes of the route table as long as it is the same process."""
 
     __slots__ = (
+        "_avoided_by",
         "_default_limit",
         "_failures",
+        "_faults",
         "attached",
         "avoid_until_s",
         "driven",
@@ -81,9 +87,13 @@ class Endpoint:
         self.outstanding = 0
         """Both together."""
         self.avoid_until_s = 0.0
+        """When requests avoid it no longer. Not 0 from a failure until the next success."""
         self.heard_s = 0.0
         """When it last sent something, to the half second."""
         self._failures = 0
+        self._faults: AnswerFaults | None = None
+        self._avoided_by: dict[str, tuple[float, int]] = {}
+        """Until when, and for how many failures, by keys whose requests alone it answered with errors."""
 
     def follow(self, replica: RouteReplica) -> None:
         """What its engine takes may change while it runs."""
@@ -101,13 +111,40 @@ class Endpoint:
             self.avoid_until_s = now_s + AVOIDED.delay_s(self._failures)
         self.avoid_until_s = max(self.avoid_until_s, now_s + for_s)
 
+    def record_error_answer(self, key_id: str, request: bytes, now_s: float, *, for_s: float) -> None:
+        """An error that may be the request's fault as well as the server's. As long as only few requests fail, or those
+        of one key, nobody else avoids it."""
+        faults = self._faults = self._faults or AnswerFaults()
+        self.avoid_until_s = self.avoid_until_s or SUSPECTED
+        match faults.add(key_id, hash(request)):
+            case Blame.SERVER:
+                self.record_failure(now_s, for_s=for_s)
+            case Blame.KEY:
+                until_s, count = self._avoided_by.get(key_id, (0.0, 0))
+                if until_s <= now_s:
+                    until_s, count = now_s + AVOIDED.delay_s(count + 1), count + 1
+                self._avoided_by[key_id] = max(until_s, now_s + for_s), count
+                self.served.has_suspects = True
+            case Blame.NONE:
+                pass
+
+    def is_avoided_by(self, key_id: str, now_s: float) -> bool:
+        return bool(self._avoided_by) and self._avoided_by.get(key_id, (0.0, 0))[0] > now_s
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether any key avoids it, or did lately."""
+        return bool(self._avoided_by)
+
     def has_capacity(self, now_s: float) -> bool:
         return self.outstanding < self.limit and self.avoid_until_s <= now_s
 
     def record_success(self) -> None:
-        if self._failures:
-            self._failures = 0
-            self.avoid_until_s = 0.0
+        self._failures = 0
+        self.avoid_until_s = 0.0
+        if self._faults is not None:
+            self._faults = None
+            self._avoided_by.clear()
 
     def set_remote(self, count: int) -> None:
         self.remote = count
@@ -163,10 +200,14 @@ class ServedModel:
         self.follow(route)
         self.set_endpoints([])
         self.queue: FairQueue[Waiter] = FairQueue()
+        self.answer_lengths = AnswerLengths()
+        """Of the requests that waited in the queue."""
         self.loading: FairQueue[ProxiedRequest] = FairQueue()
         """The requests that wait for a load. All of them leave together; the queue tells whose there are too many."""
         self.is_removed = False
         """Deleted or disabled: no request waits for it."""
+        self.has_suspects = False
+        """Whether single keys may avoid an endpoint."""
         self.load_again_s = 0.0
         """When a load may be requested again that no request waits for."""
 
@@ -204,6 +245,13 @@ class ServedModel:
             return hinted, hinted.outstanding, hinted, hinted.outstanding, rule, candidates
         chosen, other = self._pick_two(candidates, draw)
         return chosen, chosen.outstanding, other, other.outstanding, LESS_BUSY_OF_TWO, candidates
+
+    def avoided_by(self, key_id: str, now_s: float) -> tuple[Endpoint, ...]:
+        """The endpoints that answer this key's requests with errors."""
+        found = tuple(endpoint for endpoint in self.endpoints if endpoint.is_avoided_by(key_id, now_s))
+        if not found:
+            self.has_suspects = any(endpoint.is_suspect for endpoint in self.endpoints)
+        return found
 
     def have_all_failed(self, failed: Collection[Endpoint]) -> bool:
         """Whether every replica is among `failed`."""

@@ -16,8 +16,9 @@ UNSUPPORTED_STATUSES = frozenset({404, 405, 501})
 
 RETRY_AFTER_MAX_S = 60.0
 RETRY_AFTER_MAX_DIGITS = 6
-RETRIED_STATUSES = frozenset({403, 408, 425, 429})
+RETRIED_STATUSES = frozenset({408, 425, 429})
 """Of attached servers: what another one need not answer too. So are all from 500 on but 501."""
+_OVERLOADED = frozenset({429, 503})
 
 
 class Failures:
@@ -66,7 +67,7 @@ class Verdict(Enum):
     REJECTED_KEY = "an attached server rejected its API key"
     REDIRECT = "an attached server refers to another address, which gets neither requests nor keys"
     RETRY = "the replica is overloaded or stopping, and another one may answer"
-    ASK_ANOTHER = "an attached server does not have the model or the path, and another one may"
+    ASK_ANOTHER = "an attached server lacks the model or the path, or refuses the request, and another one may not"
     NO_EMBEDDINGS = "the backend runs without embeddings"
     HOLD = "the backend may not have this endpoint; the whole answer decides"
 
@@ -109,6 +110,19 @@ def retry_after_s(headers: Headers) -> float:
     return 0.0
 
 
+def record_error_answer(
+    endpoint: "Endpoint", status: int, headers: Headers, *, key_id: str | None, request: bytes, now_s: float
+) -> None:
+    """Decides whether other requests should avoid a server that answered one with an error. What a replica says about
+    its load counts at once, as does an attached server that says when to retry; anything else may be about the
+    request."""
+    for_s = retry_after_s(headers)
+    if endpoint.attached is None or (status in _OVERLOADED and for_s):
+        endpoint.record_failure(now_s, for_s=for_s)
+    else:
+        endpoint.record_error_answer(key_id or "", request, now_s, for_s=for_s)
+
+
 def _judge_attached(status: int, *, is_last: bool) -> Verdict | None:
     """None: as for any replica. Another server may be in a better state, or have a better key, than this one."""
     if status < 400:
@@ -117,4 +131,6 @@ def _judge_attached(status: int, *, is_last: bool) -> Verdict | None:
         return Verdict.REJECTED_KEY
     if is_retried(status):
         return Verdict.RELAY if is_last else Verdict.RETRY
-    return Verdict.ASK_ANOTHER if status in UNSUPPORTED_STATUSES and not is_last else None
+    if is_last:
+        return Verdict.RELAY if status == 403 else None
+    return Verdict.ASK_ANOTHER if status == 403 or status in UNSUPPORTED_STATUSES else None

@@ -13,7 +13,7 @@ from typing import Protocol
 import structlog
 
 from corral.bus.messages import KeyCounts, KeyUse
-from corral.core.access.calendar import DAY_MS, ends_in_ms
+from corral.core.access.calendar import DAY_MS, ends_in_ms, month_days
 from corral.core.access.key_limits import LimitsInForce
 from corral.core.access.key_meter import KeyMeter, MeteredRequest, OwnUse, Periods, Refusal
 from corral.core.access.token_estimate import estimate_output, estimate_prompt
@@ -30,6 +30,7 @@ FORGET_OPEN_AFTER_S = 5.0
 FORGET_PROCESS_AFTER_S = 120.0
 FORGET_RETIRED_AFTER_S = 600.0
 READ_SUMS_EVERY_S = 2.0
+LATE_MS = 60_000
 KEYS_PER_MESSAGE = 2000
 BATCH = 64
 
@@ -127,9 +128,10 @@ class KeyMeters:
             meter.correct([metered for metered, _ in group], tokens_in, tokens_out, now_s, self.periods)
             self._note_changed(meter)
 
-    def abandon(self, metered: MeteredRequest, now_s: float, *, was_sent: bool) -> None:
-        """The request ended without an answer. `was_sent`: a replica had begun to work for it."""
-        metered.meter.abandon(metered, now_s, self.periods, was_sent=was_sent)
+    def abandon(self, metered: MeteredRequest, now_s: float, *, was_sent: bool, prompt: int = 0) -> None:
+        """The request ended without an answer. `was_sent`: a replica had begun to work for it. `prompt`: the tokens for
+        which usage was counted all the same."""
+        metered.meter.abandon(metered, now_s, self.periods, was_sent=was_sent, prompt=prompt)
         self._note_changed(metered.meter)
 
     def _note_changed(self, meter: KeyMeter) -> None:
@@ -219,15 +221,21 @@ class KeyMeters:
         if now_s >= periods.day_ends_s > 0:
             periods.day += 1
             periods.day_ends_s += DAY_MS / 1000
-            self._today = {}
-            self._earlier_of = None
-            for meter in self._meters.values():
-                meter.day_tokens = 0
+            self._begin_day()
         if now_s >= periods.month_ends_s > 0:
-            self._earlier = {}
             periods.month_ends_s += 28 * DAY_MS / 1000  # until the store is read, which knows the calendar
-            for meter in self._meters.values():
-                meter.month_tokens = 0
+            self._begin_month()
+
+    def _begin_day(self) -> None:
+        self._today = {}
+        self._earlier_of = None
+        for meter in self._meters.values():
+            meter.day_tokens = 0
+
+    def _begin_month(self) -> None:
+        self._earlier = {}
+        for meter in self._meters.values():
+            meter.month_tokens = 0
 
     async def read_sums(self, store: TokenSums) -> None:
         found = await store.read_key_tokens(known_day=self._earlier_of)
@@ -235,7 +243,15 @@ class KeyMeters:
         self.roll_periods(now_s)
         day_ms, month_ms = ends_in_ms(found.now_ms)
         periods = self.periods
-        periods.day = found.now_ms // DAY_MS
+        day = found.now_ms // DAY_MS
+        if day == periods.day - 1 and day_ms < LATE_MS:
+            return  # the store answered just before midnight, and the answer came after it
+        if 0 < periods.day != day:
+            # How long the store takes to answer differs, so its new day may begin before ours has ended.
+            self._begin_day()
+            if month_days(day) != month_days(periods.day):
+                self._begin_month()
+        periods.day = day
         periods.day_ends_s, periods.month_ends_s = now_s + day_ms / 1000, now_s + month_ms / 1000
         self._today = found.today
         if found.earlier is not None:

@@ -41,10 +41,15 @@ def reachable_models(table: RouteTable, key: ClientKey) -> list[ServedModel]:
 def find_model(table: RouteTable, key: ClientKey, path: bytes) -> tuple[str, ServedModel]:
     """The model that `path` names. Raises ErrorResponse."""
     name = _unquote(path[len(MODELS) + 1 :])
+    return name, find_usable(table, key, name)
+
+
+def find_usable(table: RouteTable, key: ClientKey, name: str) -> ServedModel:
+    """The model that a listed name leads to. Raises ErrorResponse."""
     found = dict(usable_models(table, key)).get(name)
     if found is None:
         raise unknown_model(table, key, name)
-    return name, found
+    return found
 
 
 def unknown_path(path: bytes) -> ErrorResponse:

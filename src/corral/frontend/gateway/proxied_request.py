@@ -17,7 +17,7 @@ import structlog
 
 from corral.core.access.key_limits import LimitsInForce
 from corral.core.access.key_meter import MeteredRequest, Refusal
-from corral.core.access.token_estimate import queue_cost
+from corral.core.access.token_estimate import estimate_prompt
 from corral.core.errors import CorralError
 from corral.core.replicas.public_routes import TargetState
 from corral.frontend.gateway.attached import CHAT, MESSAGES, NAMED_ANSWERS, VERSION_LINE, AttachedTarget
@@ -56,7 +56,7 @@ from corral.frontend.gateway.failover import (
     is_retried,
     judge_error,
     next_step,
-    retry_after_s,
+    record_error_answer,
 )
 from corral.frontend.gateway.keys import NO_AUTH, ClientKey
 from corral.frontend.gateway.limit_answers import allowance_after, allowance_of, over_limit
@@ -302,7 +302,10 @@ class ProxiedRequest:
                 excluded += tuple(endpoint for endpoint in endpoints if not endpoint.replica.continuation)
             if served.is_partial or self.head.hops:
                 excluded += self._without_path(served)
-            pick = served.pick(excluded, *self._hint(served), now_s, gateway.draw)
+            avoided = served.avoided_by(self._key.id or "", now_s) if served.has_suspects else ()
+            pick = served.pick(excluded + avoided, *self._hint(served), now_s, gateway.draw)
+            if pick is None and avoided:
+                pick = served.pick(excluded, *self._hint(served), now_s, gateway.draw)
             if pick is not None:
                 self._send(pick[CHOSEN], pick)
                 return
@@ -330,7 +333,10 @@ class ProxiedRequest:
     def _state_of(self, served: ServedModel, now_s: float, *, has_turn: bool = False) -> TargetState:
         excluded = self._failures.excluded if self._failures is not None else ()
         lacking = self._lacking_path(served) if served.is_partial or self.head.hops else ()
-        return state_of_target(served, excluded + lacking, without_path=len(lacking), now_s=now_s, has_turn=has_turn)
+        avoided = served.avoided_by(self._key.id or "", now_s) if served.has_suspects else ()
+        return state_of_target(
+            served, excluded + lacking, avoided=avoided, without_path=len(lacking), now_s=now_s, has_turn=has_turn
+        )
 
     def _leave_for_another(self, plan: RoutePlan, queued: Queued, now_s: float) -> None:
         """While it waits at one model of its route, another may become free."""
@@ -372,13 +378,14 @@ class ProxiedRequest:
     def _queue(self, served: ServedModel) -> None:
         self._check_kept(served)
         gateway, trace, key, peek = self._gateway, self._trace_it(), self._key, self._peek
-        cost = queue_cost(self.body, peek.stated_output if peek is not None else None, is_form=self.head.is_form)
         waiter = join_queue(
             served,
             self,
             key_id=key.id or "",
             priority=key.priority,
-            cost=cost,
+            body=self.body,
+            is_form=self.head.is_form,
+            stated=peek.stated_output if peek is not None else None,
             trace=trace,
             limits=gateway.limits,
             now_s=gateway.now_s(),
@@ -561,7 +568,7 @@ class ProxiedRequest:
                     self._adapted = AdaptedAnswer(RenamedAnswer(self._public_name()), SameForm())
         except CorralError as error:
             raise error_response_of(error) from None
-        opening = attached.opening(path, head.hops)
+        opening = attached.opening(path, head.hops, method=head.method)
         if attached.is_partial and b"anthropic-version" not in head.headers:
             opening += VERSION_LINE
         return opening, body
@@ -618,7 +625,7 @@ class ProxiedRequest:
             self._first_byte_s, self._active_s = 0.0, now_s
         if status >= 300 and self._handles_error(sent, status, headers, data, last):
             return
-        if endpoint.avoid_until_s:
+        if endpoint.avoid_until_s and status < 500:
             endpoint.record_success()
         self._status = status
         trace = self._trace
@@ -743,7 +750,7 @@ class ProxiedRequest:
             case Verdict.REDIRECT:
                 self._give_up(sent, f"it redirects to another address (status {status}), which is not followed")
             case Verdict.RETRY:
-                self._give_up(sent, f"it answered with status {status}", avoid_s=retry_after_s(headers))
+                self._give_up_on(sent, status, headers)
             case Verdict.ASK_ANOTHER:
                 self._give_up(sent, f"it answered with status {status}", is_fault=False)
             case Verdict.NO_EMBEDDINGS | Verdict.HOLD | Verdict.RELAY:
@@ -785,27 +792,22 @@ class ProxiedRequest:
         assert isinstance(phase, AtReplica)
         self._fail(phase, failure.text, unreachable=failure.kind is FailureKind.UNREACHABLE)
 
-    def _give_up(
-        self,
-        phase: AtReplica,
-        text: str,
-        *,
-        unreachable: bool = False,
-        avoid_s: float = 0.0,
-        is_fault: bool = True,
-    ) -> None:
+    def _give_up(self, phase: AtReplica, text: str, *, unreachable: bool = False, is_fault: bool = True) -> None:
         """The gateway ends the attempt."""
         if phase.call is not None:
             phase.call.cancel()
-        self._fail(phase, text, unreachable=unreachable, avoid_s=avoid_s, is_fault=is_fault)
+        self._fail(phase, text, unreachable=unreachable, is_fault=is_fault)
 
-    def _fail(
-        self, phase: AtReplica, text: str, *, unreachable: bool, avoid_s: float = 0.0, is_fault: bool = True
-    ) -> None:
-        """`is_fault`: other requests should avoid the replica, for `avoid_s` at least."""
+    def _give_up_on(self, sent: Sent, status: int, headers: Headers) -> None:
+        key_id, now_s = self._key.id, self._gateway.now_s()
+        record_error_answer(sent.endpoint, status, headers, key_id=key_id, request=self.body, now_s=now_s)
+        self._give_up(sent, f"it answered with status {status}", is_fault=False)
+
+    def _fail(self, phase: AtReplica, text: str, *, unreachable: bool, is_fault: bool = True) -> None:
+        """`is_fault`: other requests should avoid the replica."""
         endpoint, gateway = phase.endpoint, self._gateway
         if is_fault:
-            endpoint.record_failure(gateway.now_s(), for_s=avoid_s)
+            endpoint.record_failure(gateway.now_s())
         endpoint.metrics.failures.value += 1
         log.info("replica.failed_request", replica=endpoint.replica.id, model=self._model_name(), error=text)
         failures = self._failures = self._failures or Failures()
@@ -922,7 +924,7 @@ class ProxiedRequest:
         if self._continued is not None and (
             status in (502, 503) or (endpoint.attached is not None and is_retried(status))
         ):
-            self._give_up(sent, f"it answered with status {status}", avoid_s=retry_after_s(headers))
+            self._give_up_on(sent, status, headers)
         elif status != 200 or not kind.startswith(b"text/event-stream"):
             self.stop(self._refusal(endpoint, status, data if last else b""))
         else:
@@ -1067,6 +1069,8 @@ class ProxiedRequest:
                 ),
                 reported,
             )  # fmt: skip
+            if self._trace is not None:
+                self._trace.settle_turn(reported, self._status)
             if self._metered is not None:
                 self._settle(self._metered, reported, ended_s)
             plan = self._plan
@@ -1087,6 +1091,8 @@ class ProxiedRequest:
         if self._first_byte_s or isinstance(self._phase, Relaying):  # otherwise the prompt counts where it is answered
             reported = with_prompt(reported, self.body, is_form=self.head.is_form)
         self._gateway.accounting.count_part(record, reported, is_error=is_error)
+        if self._trace is not None:
+            self._trace.settle_turn(reported, self._status)
         if self._metered is not None:
             self._settle(self._metered, reported, record.ended_s)
 
@@ -1128,7 +1134,18 @@ class ProxiedRequest:
             self._count_part(phase.reply, is_error=False)
         elif self._opened is not None and self._trace_it().failures:
             self._count_part(self._opened, is_error=False)
+        elif isinstance(phase, Sent):
+            self._count_prompt(phase)
         self._end()
+
+    def _count_prompt(self, sent: Sent) -> None:
+        """The client left before it had anything, but the replica may have read the prompt."""
+        gateway, metered = self._gateway, self._metered
+        prompt = estimate_prompt(self.body, is_form=self.head.is_form)
+        gateway.accounting.count_prompt(sent.endpoint, self._key.id, prompt)
+        if metered is not None:
+            self._metered = None
+            gateway.meters.abandon(metered, gateway.now_s(), was_sent=True, prompt=prompt)
 
     def stop(self, response: ErrorResponse) -> None:
         """The gateway ends the request: the frontend stops, or the replica was silent for too long."""
@@ -1188,6 +1205,8 @@ class ProxiedRequest:
         finally:
             self._phase = ENDED
             self._leave(phase)
+            if self._trace is not None:
+                self._trace.forfeit_turn()
             metered, self._metered = self._metered, None
             if metered is not None:
                 self._gateway.meters.abandon(metered, self._gateway.now_s(), was_sent=isinstance(phase, AtReplica))

@@ -74,10 +74,16 @@ class RoutePlan:
 
 
 def state_of_target(
-    served: ServedModel, excluded: tuple[Endpoint, ...], *, without_path: int, now_s: float, has_turn: bool
+    served: ServedModel,
+    excluded: tuple[Endpoint, ...],
+    *,
+    avoided: tuple[Endpoint, ...] = (),
+    without_path: int,
+    now_s: float,
+    has_turn: bool,
 ) -> TargetState:
     """`excluded`: endpoints that failed the request, and those without its path, of which there are `without_path`.
-    `has_turn`: it need not wait behind the queue."""
+    `avoided`: by its key alone. `has_turn`: it need not wait behind the queue."""
     endpoints = served.endpoints
     if not endpoints:
         return TargetState.FAILED if served.is_removed else TargetState.AWAY
@@ -87,5 +93,6 @@ def state_of_target(
         return TargetState.FAILED
     if served.queue.length and not has_turn:
         return TargetState.BUSY
-    can_serve = any(endpoint not in excluded and endpoint.has_capacity(now_s) for endpoint in endpoints)
+    unusable = excluded + avoided
+    can_serve = any(endpoint not in unusable and endpoint.has_capacity(now_s) for endpoint in endpoints)
     return TargetState.FREE if can_serve else TargetState.BUSY

@@ -1,6 +1,7 @@
 """Requests that wait in a model's queue until one of its replicas has capacity.
 
-Each API key has its own line, and the lines share the replicas by tokens, in classes by priority (`FairQueue`). A
+Each API key has its own line, and the lines share the replicas by tokens, in classes by priority (`FairQueue`). A turn
+costs what the request will probably use, and the difference to what it did use when the request ends (`Turn`). A
 request that finds no capacity when its turn comes goes to the end of its line. When the queue is full, the key with the
 longest line for its priority loses its newest request to a key that has fewer."""
 
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from corral.core.access.key_limits import Priority
+from corral.core.access.token_estimate import estimate_output, estimate_prompt
 from corral.core.replicas.fair_queue import FairQueue
 from corral.frontend.gateway.error_responses import queue_full
 
@@ -23,10 +25,47 @@ WEIGHTS = {Priority.HIGH: 16, Priority.NORMAL: 4, Priority.LOW: 1}
 """The shares of the classes while all of them wait. The lowest still gets one token of 21."""
 
 
+class Turn:
+    """What a request has paid for its turns in a model's queue, until it is known what it used."""
+
+    __slots__ = ("_key_id", "_prompt", "_weight", "paid", "served")
+
+    def __init__(self, served: "ServedModel", key_id: str, *, prompt: int, weight: int) -> None:
+        """`prompt`: its tokens, as estimated."""
+        self.served = served
+        self.paid = 0
+        self._key_id = key_id
+        self._prompt = prompt
+        self._weight = weight
+
+    def settle(self, tokens_in: int, tokens_out: int) -> None:
+        """The request was answered, completely or in part."""
+        self.served.answer_lengths.learn(self._key_id, tokens_out)
+        self._charge(tokens_in + tokens_out)
+
+    def forfeit(self, *, was_sent: bool) -> None:
+        """The request got no answer. `was_sent`: a replica may have read its prompt."""
+        self._charge(self._prompt if was_sent else 0)
+
+    def _charge(self, tokens: int) -> None:
+        self.served.queue.correct(self._key_id, tokens - self.paid, weight=self._weight)
+
+
 class Waiter:
     """A place in the queue."""
 
-    __slots__ = ("_served", "deadline_s", "key_id", "owner", "position", "since_s")
+    __slots__ = (
+        "_cost",
+        "_prompt",
+        "_served",
+        "_trace",
+        "_weight",
+        "deadline_s",
+        "key_id",
+        "owner",
+        "position",
+        "since_s",
+    )
 
     def __init__(
         self,
@@ -34,17 +73,33 @@ class Waiter:
         key_id: str,
         owner: "ProxiedRequest",
         *,
+        trace: "RequestTrace",
         cost: int,
+        prompt: int,
         weight: int,
         now_s: float,
         deadline_s: float,
     ) -> None:
+        """`prompt`: its part of the cost."""
         self._served = served
+        self._trace = trace
+        self._cost = cost
+        self._prompt = prompt
+        self._weight = weight
         self.key_id = key_id
         self.owner = owner
         self.since_s = now_s
         self.deadline_s = deadline_s
         self.position = served.queue.put(key_id, self, cost=cost, weight=weight) + 1
+
+    def pay(self) -> None:
+        """It was taken from the queue, which has charged its key."""
+        turn = self._trace.turn
+        if turn is None or turn.served is not self._served:
+            if turn is not None:  # of another model of its route
+                turn.forfeit(was_sent=not self._trace.has_turn)
+            turn = self._trace.turn = Turn(self._served, self.key_id, prompt=self._prompt, weight=self._weight)
+        turn.paid += self._cost
 
     def leave(self) -> bool:
         """False when the request was already taken from the queue."""
@@ -57,13 +112,15 @@ def join_queue(
     *,
     key_id: str,
     priority: Priority,
-    cost: int,
+    body: bytes,
+    is_form: bool,
+    stated: object,
     trace: "RequestTrace",
     limits: "GatewayLimits",
     now_s: float,
 ) -> Waiter:
     """Raises `queue_full`, except for requests that waited for a load, which were counted when that wait began, and for
-    those whose answer has begun.
+    those whose answer has begun. `stated`: the longest answer that the client wants.
 
     A request that joins again, after a replica failed it, keeps its first position, and may wait for the rest of its
     time; once its answer has begun, for as long as at first."""
@@ -72,9 +129,12 @@ def join_queue(
         why = f"every replica of {served.name!r} is busy"
         make_place(served.queue, key_id, weight, owner_of=lambda one: one.owner, why=why, limits=limits)
     deadline_s = now_s + limits.queue_wait_s - trace.waited_s
-    if trace.has_turn:
-        cost = 1
-    waiter = Waiter(served, key_id, owner, cost=cost, weight=weight, now_s=now_s, deadline_s=deadline_s)
+    prompt = estimate_prompt(body, is_form=is_form)
+    cost = 1 if trace.has_turn else max(1, prompt + estimate_output(stated, served.answer_lengths.usual(key_id)))
+    waiter = Waiter(
+        served, key_id, owner,
+        trace=trace, cost=cost, prompt=prompt, weight=weight, now_s=now_s, deadline_s=deadline_s,
+    )  # fmt: skip
     trace.position = trace.position or waiter.position
     return waiter
 
@@ -108,6 +168,7 @@ def dispatch(served: "ServedModel", now_s: float) -> None:
         waiter = served.queue.take()
         if waiter is None:
             return
+        waiter.pay()
         waiter.owner.guard(waiter.owner.on_turn)
 
 

@@ -9,6 +9,8 @@ import msgspec
 from corral.bus.request_trace import TracedFailure, TracedReplica, TracedRequest, TracedSkip
 from corral.core.replicas.public_routes import TargetState
 from corral.frontend.gateway.endpoints import Endpoint, Pick, PickFields, ServedModel
+from corral.frontend.gateway.queueing import Turn
+from corral.frontend.gateway.token_usage import ReportedUsage, read_usages
 from corral.system import Clock
 
 KEPT = 8192
@@ -26,7 +28,7 @@ class RequestTrace:
 
     __slots__ = (
         "continuations", "ending", "failures", "has_turn", "load_s", "position", "queued_s", "route", "sent_s",
-        "skipped", "state", "waited_s",
+        "skipped", "state", "turn", "waited_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -40,6 +42,8 @@ class RequestTrace:
         """As `queued_s`, since its answer last began: what counts towards the longest wait."""
         self.has_turn = False
         """Whether it was taken from the queue and has not been sent since. Its line has paid for it."""
+        self.turn: Turn | None = None
+        """What it paid for its turns, while that is an estimate."""
         self.position = 0
         """Its position when it first joined the queue."""
         self.failures: list[FailedAttempt] = []
@@ -51,6 +55,22 @@ class RequestTrace:
         """The models that the route prefers, and why they did not get the request."""
         self.state = "answered"
         self.ending = ""
+
+    def settle_turn(self, reported: ReportedUsage, status: int) -> None:
+        """The request was answered, completely or in part: its key's line pays for what it used."""
+        turn, self.turn = self.turn, None
+        if turn is None:
+            return
+        if status >= 400:
+            turn.forfeit(was_sent=True)
+        else:
+            turn.settle(*(read_usages((reported,)) if isinstance(reported, bytes) else reported))
+
+    def forfeit_turn(self) -> None:
+        """The request ended without an answer."""
+        turn, self.turn = self.turn, None
+        if turn is not None:
+            turn.forfeit(was_sent=not self.has_turn)
 
 
 class RequestRecord(NamedTuple):

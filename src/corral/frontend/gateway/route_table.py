@@ -47,10 +47,6 @@ class RouteTable:
         self.on_change: Callable[[Sequence[ServedModel]], None] = lambda removed: None
         """Called with the models that are no longer in the table."""
 
-    def find(self, name: str) -> ServedModel | None:
-        """Finds a model by its name or an alias."""
-        return self.by_name.get(name)
-
     def models(self) -> Iterable[ServedModel]:
         return self._models.values()
 

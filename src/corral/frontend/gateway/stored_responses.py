@@ -42,9 +42,13 @@ class StoredResponseRequest(ProxiedRequest):
                 self._reject(response)
                 return
         models = reachable_models(self._gateway.table, key)
-        usable = (endpoint for served in models for endpoint in served.endpoints)
-        self._left = [endpoint for endpoint in usable if RESPONSES in endpoint.speaks][:REPLICAS_MAX]
+        self._left = [endpoint for served in models for endpoint in served.endpoints if self._can_ask(endpoint)]
+        del self._left[REPLICAS_MAX:]
         self._ask_next()
+
+    def _can_ask(self, endpoint: Endpoint) -> bool:
+        attached = endpoint.attached
+        return RESPONSES in endpoint.speaks and (attached is None or not attached.has_had(self.head.hops))
 
     def _ask_next(self) -> None:
         if not self._left:

@@ -6,6 +6,7 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 import structlog
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -13,7 +14,8 @@ from corral.core.errors import CorralError, Forbidden, InvalidInput, RateLimited
 from corral.core.sizes import format_bytes
 from corral.frontend.auth.denial_log import DenialLog
 from corral.frontend.auth.rules import Access, Authorizer, Principal, access_for
-from corral.frontend.http.client_paths import absent_path, near_client_path
+from corral.frontend.http.client_paths import OLLAMA_ADMIN, absent_path, near_client_path
+from corral.frontend.http.cors import cors_headers, preflight_headers
 from corral.frontend.http.errors import corral_error_response, error_response
 from corral.frontend.http.proxies import TrustedProxies
 from corral.system.http_clients import mark_authenticated
@@ -43,12 +45,14 @@ class AuthMiddleware:
         body_limit_bytes: int,
         denials: DenialLog,
         proxies: TrustedProxies,
+        cors_origin: str,
     ) -> None:
         self._app = app
         self._authorizer = authorizer
         self._body_limit_bytes = body_limit_bytes
         self._denials = denials
         self._proxies = proxies
+        self._cors = cors_headers(cors_origin)
         self._held_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,15 +68,22 @@ class AuthMiddleware:
         method, path, address = scope["method"], scope["path"], client_address(scope)
 
         access = access_for(method, path)
+        near, text = near_client_path(path), absent_path(path)
+        # Pages may call the clients' paths that the app has, and read what is wrong with those that it has not.
+        cors = self._cors if path in OLLAMA_ADMIN or near or text else ()
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *SAFE_HEADERS]
+                message["headers"] = [*message.get("headers", ()), *SAFE_HEADERS, *cors]
                 if access is Access.NODE and message["status"] < 300:
                     mark_authenticated(scope)
             await send(message)
 
-        near, text = near_client_path(path), absent_path(path)
+        if method == "OPTIONS" and cors:
+            asked = preflight_headers(headers.get("access-control-request-headers", "").encode("latin-1"))
+            lines = {name.decode(): value.decode("latin-1") for name, value in asked}
+            await Response(headers=lines)(scope, receive, send_safely)
+            return
         if near or text:  # before the key is checked: a user's key may not use these paths either way
             text = text or f"the API has no path {path}; did you mean {near}?"
             await error_response(404, text, "unknown_url", path=path)(scope, receive, send_safely)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from corral.artifacts.content.manifest import Manifest
 from corral.artifacts.errors import NotInstalled
 from corral.core.errors import InvalidInput
-from corral.core.models.config import TEMPLATE_FIELDS, ModelConfig
+from corral.core.models.config import ATTACHED, TEMPLATE_FIELDS, ModelConfig, idle_fields
 from corral.core.models.config_schema import refuse_unknown
 from corral.core.models.load_plan import backend_of, find_mistyped_options, plan_engine
 from corral.core.models.localai_options import StagedModel, model_options
@@ -24,6 +24,11 @@ class ConfigChecks:
     async def warn(self, config: ModelConfig) -> list[str]:
         """What a stored configuration says in vain."""
         found = self.downloads.warn(config)
+        if config.is_attached and not config.alias_of and (idle := idle_fields(config)):
+            found.append(
+                f"nothing is started for a model with the backend `{ATTACHED}`, so these fields have no effect:"
+                f" {', '.join(idle)}. What its servers take and do is set with `corral models attach`"
+            )
         fields = [field for field in TEMPLATE_FIELDS if getattr(config.template, field)]
         if fields and not config.alias_of and not config.disabled:
             why = await self._why_no_templates(config)

@@ -38,6 +38,8 @@ def _endpoint(row: Row) -> AttachedEndpoint:
         url=row["url"],
         upstream_model=row["upstream_model"],
         protocol=UpstreamProtocol(row["protocol"]),
+        endpoints=tuple(row["endpoints"].split()),
+        continuation=row["continuation"],
         api_key=row["api_key"],
         trust=ServerTrust(ca_pem=row["ca_pem"], pin=row["pin"]),
         capacity=row["capacity"],
@@ -103,6 +105,8 @@ class AttachedEndpointStore:
                 "endpoint": stored.id,
                 "url": stored.url,
                 "protocol": stored.protocol.value,
+                "endpoints": list(stored.endpoints),
+                "continuation": stored.continuation,
                 "limit": stored.capacity,
                 "weight": stored.weight,
                 "has_key": bool(stored.api_key),
@@ -205,10 +209,13 @@ def _find(model: str, found: Sequence[AttachedEndpoint], id_or_url: str) -> Atta
 async def _put(tx: Tx, one: AttachedEndpoint) -> None:
     await tx.execute(
         "INSERT INTO attached_endpoints (id, model, url, upstream_model, protocol, api_key, ca_pem, pin, capacity,"
-        " weight, state, health, reason, generation, last_used, created_at, created_by, changed_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, now_ms(), now_ms(), $15, now_ms())"
+        " weight, state, health, reason, generation, last_used, created_at, created_by, changed_at, endpoints,"
+        " continuation)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, now_ms(), now_ms(), $15, now_ms(), $16,"
+        " $17)"
         " ON CONFLICT (id) DO UPDATE SET url = excluded.url, protocol = excluded.protocol,"
-        " api_key = excluded.api_key, ca_pem = excluded.ca_pem, pin = excluded.pin, capacity = excluded.capacity,"
+        " endpoints = excluded.endpoints, continuation = excluded.continuation, api_key = excluded.api_key,"
+        " ca_pem = excluded.ca_pem, pin = excluded.pin, capacity = excluded.capacity,"
         " weight = excluded.weight, health = excluded.health, reason = excluded.reason,"
         " generation = excluded.generation, changed_at = excluded.changed_at",
         one.id,
@@ -226,6 +233,8 @@ async def _put(tx: Tx, one: AttachedEndpoint) -> None:
         one.reason[:REASON_MAX_CHARS],
         one.generation,
         one.created_by,
+        " ".join(one.endpoints),
+        one.continuation,
     )
 
 
@@ -242,7 +251,8 @@ def route_endpoints(endpoints: Sequence[AttachedEndpoint], *, revision: str) -> 
             slot=slot,
             address=one.server.address,
             protocol=OPENAI,
-            endpoints=MESSAGES_PATHS if one.protocol is UpstreamProtocol.ANTHROPIC else frozenset(),
+            endpoints=MESSAGES_PATHS if one.protocol is UpstreamProtocol.ANTHROPIC else frozenset(one.endpoints),
+            continuation=one.continuation,
             token=one.api_key,
             generation=one.generation,
             capacity=one.capacity,

@@ -1,12 +1,14 @@
 """Ollama's own client against the gateway."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import ollama
 import pytest
 
+from corral.core.replicas.public_routes import PublicRoute, RouteTarget
 from corral.frontend.gateway.protocols.dispatch import is_for_gateway
 from harness.gateway import KEY, LIMITED_KEY, Answering, Replica, RunningGateway
 
@@ -234,6 +236,26 @@ async def test_models_are_listed_and_shown(
     assert (await client.get("/api/version")).json()["version"].startswith("0.")
     limited = {"Authorization": f"Bearer {LIMITED_KEY}"}
     assert (await client.get("/api/tags", headers=limited)).json() == {"models": []}
+
+
+async def test_every_listed_name_can_be_shown(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    gateway.serve("m", await replica("a"), context_size=4096)
+    gateway.routes.snapshot = replace(
+        gateway.routes.snapshot, public=(PublicRoute(name="allowed", tiers=((RouteTarget("m"),),)),)
+    )
+    gateway.gateway.table.apply(gateway.routes.snapshot)
+    for key, names in ((LIMITED_KEY, ["allowed"]), (KEY, ["allowed", "m"])):
+        headers = {"Authorization": f"Bearer {key}"}
+        tags = (await client.get("/api/tags", headers=headers)).json()["models"]
+        assert [one["name"] for one in tags] == names
+        for name in names:
+            shown = await client.post("/api/show", json={"model": name}, headers=headers)
+            assert shown.status_code == 200, shown.text
+            assert shown.json()["model_info"]["corral.context_length"] == 4096
+    hidden = await client.post("/api/show", json={"model": "m"}, headers={"Authorization": f"Bearer {LIMITED_KEY}"})
+    assert hidden.status_code == 404
 
 
 async def test_errors_are_ollamas(gateway: RunningGateway, asking: ollama.AsyncClient, replica: Start) -> None:

@@ -60,6 +60,30 @@ async def test_the_replica_that_stored_a_response_is_found(
     assert any(line.startswith("corral_requests_total{") for line in gateway.metrics().splitlines())
 
 
+async def test_a_response_that_an_attached_server_stored_is_found_there(
+    gateway: RunningGateway, asking: openai.AsyncOpenAI, client: httpx.AsyncClient, replica: Start
+) -> None:
+    hosted, translated = await replica("hosted"), await replica("translated")
+    hosted.script = knows
+    gateway.serve_routes("m", hosted.attached_route(path="/api/v1", model="theirs", endpoints=HAS_RESPONSES))
+    gateway.serve_routes("n", translated.attached_route())
+    given = await asking.responses.create(model="m", input="hi", previous_response_id="resp_0")
+    assert given.id == "resp_1"
+    sent = hosted.seen[0].json()
+    assert (sent["model"], sent["previous_response_id"]) == ("theirs", "resp_0")
+    assert (await asking.responses.retrieve("resp_1")).id == "resp_1"
+    assert (await asking.responses.cancel("resp_1")).id == "resp_1"
+    await asking.responses.delete("resp_1")
+    where = "/api/v1/responses/resp_1"
+    assert [(seen.method, seen.path) for seen in hosted.seen[1:]] == [
+        ("GET", where), ("POST", f"{where}/cancel"), ("DELETE", where),
+    ]  # fmt: skip
+    assert not translated.seen
+    hops = {"x-corral-hops": hosted.seen[-1].headers["x-corral-hops"]}
+    assert (await client.get("/v1/responses/resp_1", headers=hops)).status_code == 404
+    assert len(hosted.seen) == 4, "a request that comes back does not go round"
+
+
 async def test_an_unknown_response_is_not_found(
     gateway: RunningGateway, asking: openai.AsyncOpenAI, replica: Start
 ) -> None:

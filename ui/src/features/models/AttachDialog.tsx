@@ -3,7 +3,7 @@ import { api } from "@/api/client";
 import type { AttachRequest, Endpoint, UpstreamProtocol } from "@/api/types";
 import { InlineError } from "@/components/Answers";
 import { Button } from "@/components/Button";
-import { Choice } from "@/components/Choice";
+import { Choice, Choices } from "@/components/Choice";
 import { Dialog, DialogActions } from "@/components/Dialog";
 import { TextArea } from "@/components/TextArea";
 import { TextField } from "@/components/TextField";
@@ -12,6 +12,9 @@ import { sentence } from "@/format/text";
 import { useModelChange } from "./queries";
 import styles from "./ScaleDialog.module.css";
 
+type Continuation = NonNullable<AttachRequest["continuation"]>;
+
+const NATIVE_PATHS = ["/v1/messages", "/v1/messages/count_tokens", "/v1/responses"];
 const KEPT = "Leave empty to keep the present one.";
 
 interface AttachDialogProps {
@@ -54,6 +57,8 @@ function AttachForm({ model, endpoint: known, onClose, onAttached }: Omit<Attach
   const [upstreamModel, setUpstreamModel] = useState(known?.upstream_model ?? "");
   const [key, setKey] = useState("");
   const [protocol, setProtocol] = useState<UpstreamProtocol>(known?.protocol ?? "openai");
+  const [paths, setPaths] = useState(known?.endpoints ?? []);
+  const [continuation, setContinuation] = useState<Continuation>((known?.continuation ?? "") as Continuation);
   const [limit, setLimit] = useState(String(known?.limit ?? 32));
   const [weight, setWeight] = useState(String(known?.weight ?? 1));
   const [ca, setCa] = useState("");
@@ -68,6 +73,9 @@ function AttachForm({ model, endpoint: known, onClose, onAttached }: Omit<Attach
       url: url.trim(),
       upstream_model: upstreamModel.trim(),
       protocol,
+      // They have no effect for Anthropic's API, and are refused there.
+      endpoints: protocol === "anthropic" ? [] : paths,
+      continuation: protocol === "anthropic" ? "" : continuation,
       limit: Number(limit),
       weight: Number(weight),
       pin: pin.trim(),
@@ -138,6 +146,27 @@ function AttachForm({ model, endpoint: known, onClose, onAttached }: Omit<Attach
           { value: "anthropic", word: "Anthropic", hint: "Chat completions are translated." },
         ]}
       />
+      {protocol === "anthropic" ? null : (
+        <>
+          <Choices
+            label="Paths that it has itself"
+            values={paths}
+            onChange={setPaths}
+            options={NATIVE_PATHS}
+            hint="Requests for the others are translated."
+          />
+          <Choice<Continuation>
+            label="Continues answers that broke off elsewhere"
+            value={continuation}
+            onChange={setContinuation}
+            options={[
+              { value: "", word: "No" },
+              { value: "assistant-prefill", word: "As llama.cpp", hint: "The last message is continued." },
+              { value: "continue-final-message", word: "As vLLM", hint: "The same, with vLLM's fields." },
+            ]}
+          />
+        </>
+      )}
       <div className={styles.counts}>
         <TextField
           label="Most open requests"

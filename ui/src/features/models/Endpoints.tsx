@@ -115,6 +115,8 @@ function endpointFacts(endpoint: Endpoint): string {
   return [
     endpoint.upstream_model === "" ? "" : `as ${endpoint.upstream_model}`,
     endpoint.protocol === "openai" ? "" : endpoint.protocol,
+    endpoint.endpoints.length === 0 ? "" : `has ${endpoint.endpoints.join(", ")}`,
+    endpoint.continuation === "" ? "" : "continues answers",
     `${endpoint.in_flight} in flight of ${endpoint.limit}`,
     endpoint.weight === 1 ? "" : `weight ${endpoint.weight}`,
     endpoint.has_key ? "with a key" : "",

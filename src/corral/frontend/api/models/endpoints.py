@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -26,8 +26,10 @@ from corral.core.replicas.attached import (
     EndpointState,
     ServerTrust,
     UpstreamProtocol,
+    check_abilities,
     check_api_key,
     check_not_own,
+    check_paths,
     check_pin,
     check_trust,
     find_attached,
@@ -48,7 +50,7 @@ OWN_WITHIN_S = 300.0
 
 
 class AttachRequest(BaseModel):
-    """An endpoint that is attached already keeps what is left out; an empty text clears it."""
+    """An endpoint that is attached already keeps what is left out; an empty text or list clears it."""
 
     model_config = ConfigDict(extra="forbid")
     url: Annotated[str, Field(min_length=1, max_length=URL_MAX_CHARS)]
@@ -60,6 +62,13 @@ class AttachRequest(BaseModel):
     """The key that the server requires."""
     protocol: UpstreamProtocol | None = None
     """The API that the server speaks; by default OpenAI's."""
+    endpoints: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=16)] | None = None
+    """Paths of client APIs that the server has itself, of `/v1/messages`, `/v1/messages/count_tokens` and
+    `/v1/responses`: requests for them are relayed. Otherwise they are translated into chat completions."""
+    continuation: Literal["", "assistant-prefill", "continue-final-message"] | None = None
+    """How the server continues an answer that another one began: `assistant-prefill` (the last message, of the
+    assistant, is continued, as llama.cpp does) or `continue-final-message` (the same, with vLLM's fields). Empty: it
+    cannot."""
     ca_pem: Annotated[str, Field(max_length=CA_MAX_CHARS)] | None = None
     """Certificate authorities, in PEM form, that the server's certificate must come from."""
     pin: Annotated[str, Field(max_length=200)] | None = None
@@ -83,6 +92,10 @@ class EndpointObject:
     url: str
     upstream_model: str
     protocol: UpstreamProtocol
+    endpoints: list[str]
+    """Paths of client APIs that it has itself, besides OpenAI's chat completions."""
+    continuation: str
+    """How it continues an answer that another replica began; empty if it cannot."""
     has_key: bool
     has_ca: bool
     pin: str
@@ -118,6 +131,8 @@ def _fields(one: AttachedEndpoint, in_flight: InFlight) -> dict[str, Any]:
         "url": one.url,
         "upstream_model": one.upstream_model,
         "protocol": one.protocol,
+        "endpoints": list(one.endpoints),
+        "continuation": one.continuation,
         "has_key": bool(one.api_key),
         "has_ca": bool(one.trust.ca_pem),
         "pin": one.trust.pin,
@@ -144,6 +159,8 @@ def _read(name: str, body: AttachRequest, ids: Ids) -> AttachedEndpoint:
         url=parse_server_url(body.url).text,
         upstream_model=(body.upstream_model or "").strip(),
         protocol=body.protocol or UpstreamProtocol.OPENAI,
+        endpoints=check_paths(body.endpoints or ()),
+        continuation=body.continuation or "",
         api_key=check_api_key(body.api_key.get_secret_value()) if body.api_key is not None else "",
         trust=trust,
         capacity=body.limit or LIMIT_DEFAULT,
@@ -184,6 +201,7 @@ def endpoint_routes(
         given, absent = _read(name, body, ids), body.absent()
         given = keep_settings(given, find_attached(await _read_known(name), given, absent=absent), absent=absent)
         check_trust(given.server, given.trust)
+        check_abilities(given)
         probe = await probe_endpoint(given)
         check_not_own(given, probe, [one.id for one in await stores.frontends.read_live(within_s=OWN_WITHIN_S)])
         health = EndpointHealth.HEALTHY if probe.is_well else EndpointHealth.UNHEALTHY

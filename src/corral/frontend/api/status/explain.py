@@ -134,7 +134,9 @@ class RequestExplanation:
     """The other one of two."""
     candidates: list[ReplicaTrace] | None = None
     failed: list[FailureTrace] | None = None
-    """Replicas that failed the request before one answered."""
+    """Replicas that failed the request, before or during their answer."""
+    continuations: int | None = None
+    """How often another replica continued the answer of one that failed."""
     route: str | None = None
     """The public route that led to the model, if the client named one."""
     skipped: list[SkippedModel] | None = None

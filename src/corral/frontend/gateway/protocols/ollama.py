@@ -16,7 +16,7 @@ from corral.frontend.gateway.endpoints import ServedModel
 from corral.frontend.gateway.error_responses import ErrorResponse
 from corral.frontend.gateway.keys import ClientKey
 from corral.frontend.gateway.limit_answers import Allowance, openai_lines
-from corral.frontend.gateway.model_list import unknown_model, unknown_path, usable_models, wrong_method
+from corral.frontend.gateway.model_list import find_usable, unknown_path, usable_models, wrong_method
 from corral.frontend.gateway.peek import Peek, peek_json, rename_model
 from corral.frontend.gateway.protocols.ollama_answers import EmbedAnswer, OllamaAnswer, format_time
 from corral.frontend.gateway.protocols.ollama_requests import (
@@ -202,9 +202,7 @@ def _model_info(served: ServedModel) -> dict[str, object]:
 def _show(table: RouteTable, key: ClientKey, body: bytes) -> bytes:
     request = read_request(NamedModel, body)
     name = model_name(request.model or request.name)
-    served = table.find(name)
-    if served is None or not key.may_use(served.name):
-        raise unknown_model(table, key, name)
+    served = find_usable(table, key, name)
     return msgspec.json.encode(
         {
             "modelfile": "",

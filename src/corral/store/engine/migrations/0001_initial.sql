@@ -623,6 +623,8 @@ CREATE TABLE attached_endpoints (
   url TEXT NOT NULL,
   upstream_model TEXT NOT NULL,
   protocol TEXT NOT NULL,
+  endpoints TEXT NOT NULL,
+  continuation TEXT NOT NULL,
   api_key TEXT NOT NULL,
   ca_pem TEXT NOT NULL,
   pin TEXT NOT NULL,
