@@ -59,7 +59,7 @@ def corrections(
             id="room-for-a-backend-on-a-large-disk",
         ),
         pytest.param(
-            state(spec=dead(), available_disk=GIB - 1, total_disk=4000 * GIB), MINUTE, 0, [], id="no-room-on-a-large-disk"
+            state(spec=dead(), available_disk=GIB - 1, total_disk=4000 * GIB), MINUTE, 0, [], id="none-on-a-large-disk"
         ),
         pytest.param(
             state(spec=dead(), available_disk=GIB // 4, total_disk=25 * GIB),
