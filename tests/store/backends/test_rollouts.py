@@ -372,6 +372,32 @@ async def test_a_failed_version_is_held_back_until_someone_allows_it(stores: Sto
     assert (await again(stores, rollout)).allowed_by == "ann"
 
 
+@pytest.mark.parametrize(
+    ("outcome", "learned"),
+    [
+        pytest.param(AttemptConfirmed(NEW), NEW, id="by-a-node-that-has-it"),
+        pytest.param(AttemptRejected("on fire", version_failed=True, digest=NEW), NEW, id="by-one-where-it-fails"),
+        pytest.param(AttemptConfirmed(OLD), "", id="but-not-by-one-that-has-the-version-before"),
+        pytest.param(AttemptRejected("disk full"), "", id="by-nobody"),
+    ],
+)
+async def test_a_version_that_its_source_does_not_tell_is_held_back_by_what_nodes_report(
+    stores: Stores, outcome: AttemptOutcome, learned: str
+) -> None:
+    rollout = await start(stores, await fleet(stores), new=spec("", ""))
+    await work(stores, outcome)
+    [held] = await stores.rollouts.read_held_back()
+    assert held.change.digest == learned, "also while it runs"
+    await stores.operations.fail_rollout(await again(stores, rollout), "too slow")
+    await stores.rollouts.end_rollback(await again(stores, rollout), text="done")
+    [held] = await stores.rollouts.read_held_back()
+    assert (held.failed, held.change.digest, held.change.is_digest_reported) == (True, learned, bool(learned))
+    assert held.change.is_to("echo", digest=NEW, version="") is bool(learned)
+    shown = await stores.operations.read_one(rollout.operation_id)
+    has = outcome.digest if isinstance(outcome, AttemptConfirmed) else ""
+    assert shown.nodes[0].digest == has, "a version that does not start is not what the node has"
+
+
 @pytest.mark.parametrize("state", ["running", "paused", "awaiting_promotion"])
 async def test_an_abort_works_in_every_open_state_and_holds_nothing_back(stores: Stores, state: str) -> None:
     rollout = await soaked(stores, await start(stores, await fleet(stores), strategy=Strategy.CANARY))

@@ -4848,6 +4848,8 @@ export interface components {
             waves: components["schemas"]["RolloutWaveView"][];
             /** Held Back */
             held_back: boolean;
+            /** Held Back Note */
+            held_back_note: string;
             /** Allowed By */
             allowed_by: string;
             /** Rollback Operation Id */

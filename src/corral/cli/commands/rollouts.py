@@ -189,8 +189,8 @@ def print_rollout(answer: dict[str, Any]) -> None:
             ("FINISHED", show_time(answer["ended_at"]) if answer["ended_at"] else "-"),
         ]
     )
-    if answer["held_back"]:
-        click.echo(f"This version is not offered again until `{command('rollouts allow ' + answer['id'][:8])}`.")
+    if answer["held_back_note"]:
+        click.echo(clean(answer["held_back_note"]))
     for wave in answer["waves"]:
         click.echo()
         click.echo(f"Wave {wave['number']}: {wave['state']}")

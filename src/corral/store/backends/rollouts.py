@@ -21,6 +21,7 @@ from corral.core.backends.rollouts import (
     Strategy,
     VersionChange,
     WaveRecord,
+    complete_builds,
     describe_replaced,
     find_held_back_versions,
 )
@@ -467,11 +468,12 @@ class RolloutStore:
             if not await _lock(tx, rollout, lease):
                 return False
             await tx.execute(
-                "UPDATE rollouts SET state = $2, outcome = NULL, reason = $3, ended_at = now_ms(),"
+                "UPDATE rollouts SET state = $2, outcome = NULL, reason = $3, builds = $4, ended_at = now_ms(),"
                 " changed_at = now_ms() WHERE operation_id = $1",
                 rollout.operation_id,
                 state.value,
                 reason,
+                _encode(rollout.builds),  # with the digests that nodes have reported: their intents are pruned one day
             )
             await _end_wave(tx, rollout)
             kind = "ended" if rollout.outcome is not None else state.value
@@ -720,7 +722,7 @@ def _rollout(row: Row, waves: Sequence[WaveRecord], nodes: Sequence[RolloutNode]
         wave=row["wave"],
         wave_count=row["wave_count"],
         options=_decode_options(row["options"]),
-        builds=_decode_builds(row["builds"]),
+        builds=complete_builds(_decode_builds(row["builds"]), nodes),
         target=decode_target(row["target"]),
         reason=row["reason"],
         waves=tuple(waves),
