@@ -186,6 +186,22 @@ async def test_a_rollout_goes_through_its_waves_and_ends_its_operation(stores: S
     assert await stores.rollouts.read_held_back() == []
 
 
+async def test_how_replicas_were_replaced_is_kept_for_each_node(stores: Stores) -> None:
+    [first, second, _] = nodes = await fleet(stores)
+    rollout = await start(stores, nodes)
+    for node, method in (
+        (first, PerNode.ROLLING),
+        (second, PerNode.ROLLING),
+        (first, PerNode.STOP_FIRST),
+        (first, PerNode.ROLLING),
+    ):
+        await stores.operations.note_method(rollout.operation_id, node.id, method)
+    shown = await stores.operations.read_one(rollout.operation_id)
+    expected = {"n0": "stop-first", "n1": "rolling", "n2": ""}
+    assert {one.node_name: one.method for one in shown.nodes} == expected
+    assert {one.member.node_name: one.used_method for one in (await again(stores, rollout)).nodes} == expected
+
+
 async def test_a_rollout_of_all_nodes_at_once_ends_with_its_operation(stores: Stores) -> None:
     rollout = await start(stores, await fleet(stores), strategy=Strategy.ALL)
     assert await stores.rollouts.read_open() == [], "nothing to carry on"

@@ -1283,8 +1283,9 @@ export interface paths {
         put?: never;
         /**
          * Cancel Operation
-         * @description Cancels an operation on all nodes. Nodes that have started stop; completed nodes are not reverted. Partial
-         *     downloads are kept for at least a day, and a retry continues from them.
+         * @description Cancels an operation on all nodes. Nodes that have started stop. Completed nodes go back to what was desired
+         *     before; only a first install stays, and what a completed rollout has changed. Partial downloads are kept for at
+         *     least a day, and a retry continues from them.
          */
         post: operations["cancel_operation_api_operations__operation_id__cancel_post"];
         delete?: never;
@@ -4185,6 +4186,8 @@ export interface components {
             variant: string;
             /** Digest */
             digest: string;
+            /** Method */
+            method: string;
         };
         /** OperationStarted */
         OperationStarted: {
@@ -4786,6 +4789,8 @@ export interface components {
             previous_version: string;
             /** Method */
             method: string;
+            /** Used Method */
+            used_method: string;
             /** State */
             state: string;
             /** Error */

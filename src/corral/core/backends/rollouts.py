@@ -198,6 +198,8 @@ class RolloutNode:
     rollback: IntentState | None = None
     """Of its way back; None if it was not sent back."""
     rollback_error: str = ""
+    used_method: str = ""
+    """How its replicas were replaced; empty before that was seen."""
 
     @property
     def is_done(self) -> bool:

@@ -625,7 +625,8 @@ async def _read(tx: Tx, where: str, *args: object) -> list[Rollout]:
         " latest.operation_id AS newer_operation, newer.cause AS newer_cause, back.state AS rollback_state,"
         " back.last_error AS rollback_error,"
         f" CASE WHEN {_NO_DIGEST} THEN intents.spec END AS own_spec,"
-        f" CASE WHEN {_NO_DIGEST} THEN latest.spec END AS newer_spec"
+        f" CASE WHEN {_NO_DIGEST} THEN latest.spec END AS newer_spec, shown.method AS own_method,"
+        " newer_shown.method AS newer_method"
         " FROM rollout_nodes JOIN rollouts ON rollouts.operation_id = rollout_nodes.operation_id"
         " LEFT JOIN intents ON intents.operation_id = rollout_nodes.operation_id"
         " AND intents.node_id = rollout_nodes.node_id"
@@ -635,6 +636,10 @@ async def _read(tx: Tx, where: str, *args: object) -> list[Rollout]:
         " AND latest.backend = intents.backend AND latest.generation > intents.generation"
         " AND (rollouts.rollback_operation_id IS NULL OR latest.operation_id <> rollouts.rollback_operation_id)"
         " LEFT JOIN operations newer ON newer.id = latest.operation_id"
+        " LEFT JOIN operation_nodes shown ON shown.operation_id = rollout_nodes.operation_id"
+        " AND shown.node_id = rollout_nodes.node_id"
+        " LEFT JOIN operation_nodes newer_shown ON newer_shown.operation_id = latest.operation_id"
+        " AND newer_shown.node_id = rollout_nodes.node_id"
         f" WHERE rollout_nodes.{among} ORDER BY rollout_nodes.wave, rollout_nodes.node_name",
         *ids,
     ):
@@ -687,6 +692,7 @@ def _node(row: Row) -> RolloutNode:
         proof=decode_proof(row[f"{source}_proof"]),
         rollback=IntentState(row["rollback_state"]) if row["rollback_state"] is not None else None,
         rollback_error=row["rollback_error"] or "",
+        used_method=(row["newer_method"] if continued else "") or row["own_method"] or "",
     )
 
 

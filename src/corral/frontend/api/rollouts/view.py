@@ -35,6 +35,8 @@ class RolloutNodeView:
     previous_version: str
     method: str
     """How its replicas are expected to be replaced: `rolling` or `stop-first`; empty if it has none."""
+    used_method: str
+    """How they were replaced, as it was seen; empty before that."""
     state: str
     """`waiting` for its wave, `running`, `retrying`, `done`, `failed`, `rolling_back`, `rolled_back`,
     `not_rolled_back` where it keeps the new version, `not_reached` where the rollout ended before its wave, or `left`
@@ -274,6 +276,7 @@ def _view_node(node: RolloutNode, rollout: Rollout) -> RolloutNodeView:
         variant=member.build,
         previous_version=member.previous_version or short_digest(member.previous_digest),
         method=member.method,
+        used_method=node.used_method,
         state=state,
         error=node.rollback_error if went_back else node.error if explained else "",
     )
