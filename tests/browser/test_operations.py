@@ -133,7 +133,7 @@ def test_a_cancelled_install_stops_and_is_shown_as_cancelled(open_page: OpenPage
     expect(node_rows(shown).filter(has_text=re.compile(r"\d+ %")).first).to_be_visible()
     shown.get_by_role("button", name="Cancel Install large").click()
     asked = page.get_by_role("alertdialog")
-    expect(asked).to_contain_text("Completed nodes are not reverted.")
+    expect(asked).to_contain_text("Completed nodes go back to what was desired before")
     asked.get_by_role("button", name="Cancel operation").click()
     expect(node_rows(shown).filter(has_text="Cancelled")).to_have_count(3)
     page.goto(page.url.split("#")[0] + "#/activity?tab=finished")

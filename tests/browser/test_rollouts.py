@@ -129,7 +129,7 @@ def test_a_failed_version_is_held_back_until_someone_allows_it_again(open_page: 
     row = page.get_by_role("listitem").filter(has_text="The rollout of echo 3.0 failed; the version is held back")
     expect(row).to_contain_text("the engine is on fire")
     row.get_by_role("link", name="View").click()
-    expect(page.get_by_text("This version is held back: no node gets it")).to_be_visible()
+    expect(page.get_by_text("This version is not offered again until")).to_be_visible()
     expect(page.get_by_role("table", name="Nodes of Wave 2 of 2")).to_contain_text("Not reached")
     expect(page.get_by_role("list", name="Timeline")).to_contain_text("the engine is on fire")
     check_with_axe(page, rules=COLOURS)

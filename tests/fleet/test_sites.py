@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.cluster import ADMIN_KEY, Cluster, approve, ask
-from harness.echo_cluster import add_echo_models
+from harness.echo_cluster import add_echo_models, start_echo_worker
+from harness.gated_files import GatedFiles
 from harness.localai_backend import localai_files
 from harness.machine_speed import promised
 from harness.oci_registry import SharedLine, Trickle
@@ -42,6 +43,21 @@ def digest(fleet: Cluster, line: SharedLine) -> str:
     digest = fleet.registry.push("echo", *layers)
     fleet.offer("echo", uri=f"127.0.0.1:{line.port}/echo:latest")
     return digest
+
+
+@pytest.fixture
+def web() -> Iterator[GatedFiles]:
+    server = GatedFiles({"weights": os.urandom(LAYER_BYTES)})
+    server.let_go()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def weights_line(web: GatedFiles) -> Iterator[SharedLine]:
+    line = SharedLine(int(web.url("").split(":")[2].rstrip("/")), bytes_per_s=1.5e6)
+    yield line
+    line.stop()
 
 
 @pytest.fixture
@@ -245,6 +261,24 @@ def test_installs_joins_repairs_and_loads_need_no_registry_for_what_the_site_has
 
     add_echo_models(fleet.admin(), "m")
     assert ask(fleet.admin(), "m").status == 200
+
+
+def test_three_nodes_fetch_a_weight_file_once(fleet: Cluster, web: GatedFiles, weights_line: SharedLine) -> None:
+    """Its digest is in the model's configuration. The file comes slowly enough for all to load it at the same time."""
+    admin = fleet.start_frontend()
+    names = NAMES[:3]
+    for name in names:
+        start_echo_worker(fleet, name)
+    approve(admin, *names)
+    content = web.files["weights"]
+    listed = web.download("m/weights.bin", "weights").replace(web.url(""), f"http://127.0.0.1:{weights_line.port}/")
+    add_echo_models(admin, "m", more=f"parameters: {{model: m/weights.bin}}\ndownload_files: [{listed}]\n")
+    wanted = {"model_name": "m", "min_replicas": len(names), "max_replicas": len(names)}
+    assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
+    fleet.wait_for_ready("m", len(names), within_s=60)
+    for name in names:
+        assert (fleet.worker_dir(name) / "models" / "m" / "weights.bin").read_bytes() == content
+    assert len(content) <= weights_line.passed_bytes < 1.2 * len(content)
 
 
 def test_the_site_of_a_node_is_a_label(fleet: Cluster) -> None:

@@ -18,6 +18,17 @@ from harness.waiting import wait_until
 FOOTPRINT_BYTES = 6 << 30
 
 
+def used_bytes(admin: Admin) -> int:
+    node = admin.nodes()["w1"]
+    return int(node["total_ram"] - node["available_ram"])
+
+
+def footprint_bytes(used: int) -> int:
+    """Below twice what the machine uses: the budget, which counts that, must stay above what one replica needs.
+    Otherwise no node could ever take the model, and requests are refused at once."""
+    return min(FOOTPRINT_BYTES, used * 3 // 2)
+
+
 class OneModelMemory:
     """A node's memory by setting: its budget has room for one replica while none runs, and for none while one does.
     What the machine itself uses may change by half a replica meanwhile."""
@@ -26,7 +37,8 @@ class OneModelMemory:
         self._herd, self._worker, self._admin = cluster, worker, cluster.admin()
         node = self._admin.nodes()[worker]
         self._path = f"/api/nodes/{node['id']}/vram-budget"
-        self._used = node["total_ram"] - node["available_ram"]
+        self._used = used_bytes(self._admin)
+        self._footprint = self._herd.read_sql("SELECT max(peak_bytes) FROM footprints")[0][0]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -47,7 +59,7 @@ class OneModelMemory:
                 before = running
 
     def _set(self, running: int) -> None:
-        free = FOOTPRINT_BYTES // 2 if running else FOOTPRINT_BYTES * 3 // 2
+        free = self._footprint // 2 if running else self._footprint * 3 // 2
         answer = self._admin.call("PUT", self._path, body={"value": str(self._used + free)})
         assert answer.status == 200, answer.body
 
@@ -62,8 +74,9 @@ def serve_one(cluster: Cluster, shelf: Shelf, gallery: EngineGallery) -> tuple[A
     admin.call("POST", "/api/nodes/scheduling", body={"model_name": "tiny", "min_replicas": 1, "max_replicas": 1})
     [row] = cluster.wait_for_ready("tiny", 1, within_s=120)
     wait_until(lambda: cluster.read_sql("SELECT 1 FROM footprints WHERE peak_bytes > 0"), what="measured", within_s=30)
-    cluster.run_sql(f"UPDATE footprints SET peak_bytes = {FOOTPRINT_BYTES}, slots = 1")
-    cluster.run_sql(f"UPDATE replicas SET memory_bytes = {FOOTPRINT_BYTES}")
+    footprint = footprint_bytes(used_bytes(admin))
+    cluster.run_sql(f"UPDATE footprints SET peak_bytes = {footprint}, slots = 1")
+    cluster.run_sql(f"UPDATE replicas SET memory_bytes = {footprint}")
     return admin, row
 
 
@@ -103,6 +116,9 @@ def test_an_upgrade_stops_the_old_version_first_and_requests_wait(
         wait_until(lambda: traffic.fates["200"] > 20, what="requests are answered", within_s=60)
         operation, phases = follow(admin, upgrade(admin, gallery, SLOW), within_s=120)
         assert [node["status"] for node in operation["nodes"]] == ["success"], operation
+        assert [node["method"] for node in operation["nodes"]] == ["stop-first"], "as it was, also when it is over"
+        [wave] = admin.call("GET", f"/api/rollouts/{operation['jobID']}").json()["waves"]
+        assert [node["used_method"] for node in wave["nodes"]] == ["stop-first"]
         [after] = cluster.ready("tiny")
         assert after["backend_digest"] not in ("", before["backend_digest"]), "it serves, and the new version"
         assert len(cluster.engines("w1")) == 1, "nothing of the old version runs when the upgrade is done"

@@ -12,12 +12,13 @@ from corral.controller.backends.plan_rollout import RolloutPlanner
 from corral.controller.backends.policy_controller import PolicyReconciler
 from corral.controller.backends.resolve import Resolver
 from corral.core.backends.build import BuildRef
+from corral.core.backends.drift import DriftCause
 from corral.core.backends.exhausted import DEFAULT_EXHAUSTED_RETRY
 from corral.core.backends.intents import AttemptConfirmed, AttemptRejected, BackendSpec, Intent, Verb
 from corral.core.backends.policies import Ensure, PolicyChange
 from corral.core.backends.rollouts import RolloutOptions
 from corral.core.nodes.node import Node, NodeId
-from corral.core.nodes.observed import Observation, ObservedBackend
+from corral.core.nodes.observed import Observation, ObservedBackend, ObservedProcess, ProcessStatus
 from corral.core.nodes.targets import Target
 from corral.store.backends.intents import IntentStore
 from corral.store.stores import Stores
@@ -221,3 +222,30 @@ async def test_a_change_of_galleries_before_a_failure_is_no_reason_to_retry(stor
         await reconcile()
         await reconcile()
     assert len(await intents_of(stores, Verb.INSTALL)) == 1
+
+
+async def test_a_process_that_still_runs_the_build_before_is_drift(stores: Stores) -> None:
+    """Of a model that names the family, which is another build on the node now."""
+    node = await healthy(stores, "n")
+    spec = BackendSpec(reference="echo", build=BuildRef(name="cuda-echo", digest=DIGEST))
+    await stores.admission.admit(admission(Verb.INSTALL, node, spec=spec))
+    [one] = await claim(stores)
+    await end(stores, one, AttemptConfirmed(DIGEST))
+    await stores.models.save("name: tiny\nbackend: echo\n", "ann")
+    backends = (
+        ObservedBackend(name="cuda-echo", digest=DIGEST),
+        ObservedBackend(name="cpu-echo", digest="sha256:cpu"),
+        ObservedBackend(name="echo", is_meta=True, concrete="cuda-echo"),
+    )
+    stuck = ObservedProcess(
+        process_key="tiny#0",
+        model="tiny",
+        replica=0,
+        backend="cpu-echo",
+        digest="sha256:cpu",
+        state=ProcessStatus.READY,
+    )
+    await stores.observed.record([replace(told(node, *backends), processes=(stuck,))])
+    async with keeping(stores, Registry()) as desired:
+        [drift] = (await desired.read_snapshot()).find_drift()
+    assert (drift.cause, drift.process_key) == (DriftCause.OLD_PROCESS, "tiny#0")

@@ -109,6 +109,7 @@ async def test_a_version_that_does_not_start_goes_back_and_fails_the_rollout(sto
         await Frontend(stores, "judge").turn()
         failed = await again(stores, rollout)
         assert failed.state is RolloutState.ROLLING_BACK
+        assert failed.nodes[0].digest == "sha256:new", "as the worker reported it, though it is not there any more"
         assert "the engine is on fire" in failed.reason
         assert "the old version is current again" in failed.reason
         assert [one.outcome.value for one in failed.waves[0].verdicts] == ["failed"]

@@ -284,6 +284,55 @@ async def test_an_install_of_the_same_version_replaces_nothing(world: World, for
     assert await live_verbs(world.stores, world.nodes) == [Verb.INSTALL, Verb.INSTALL]
 
 
+@pytest.mark.parametrize("strategy", [None, Strategy.WAVES])
+async def test_a_forced_install_of_the_version_that_is_there_is_no_rollout(
+    world: World, strategy: Strategy | None
+) -> None:
+    for name in ("c", "d", "e"):
+        await world.join(name)
+    fleet, stores = world.fleet, world.stores
+    await world.carry_out(await fleet.install(RequestedInstall(reference="echo"), actor="ann"))
+    again = RequestedInstall(reference="echo", force=True, rollout=RolloutRequest(strategy=strategy))
+    await fleet.install(again, actor="ann")
+    assert await stores.rollouts.read_recent() == []
+    assert await live_verbs(stores, world.nodes) == [Verb.INSTALL] * 5
+    assert len(await claim(stores)) == 5, "all at once"
+
+
+async def test_a_forced_install_that_changes_the_version_is_a_rollout(world: World) -> None:
+    """On nodes that have the version, the same request repairs it at once."""
+    for name in ("c", "d", "e"):
+        await world.join(name)
+    fleet, stores = world.fleet, world.stores
+    await world.carry_out(await fleet.install(RequestedInstall(reference="echo"), actor="ann"))
+    world.gallery.version = "1.4"
+    world.registry.tags |= {"1.4-cpu", "1.4-cuda"}
+    first = Target(nodes=(world.nodes[0].id,))
+    await world.carry_out(await fleet.upgrade(RequestedUpgrade(reference="echo", target=first), actor="ann"))
+    began = await fleet.install(RequestedInstall(reference="echo", force=True), actor="ann")
+    rollout = await stores.rollouts.read_one(began.id)
+    assert (rollout.strategy, sorted(one.member.node_name for one in rollout.nodes)) == (Strategy.WAVES, list("bcde"))
+    assert await live_verbs(stores, world.nodes) == [Verb.INSTALL, *[Verb.UPGRADE] * 4], "with evidence of a start"
+
+
+async def test_an_install_on_nodes_with_a_broken_version_is_no_rollout(world: World) -> None:
+    for name in ("c", "d", "e"):
+        await world.join(name)
+    fleet, stores = world.fleet, world.stores
+    await world.carry_out(await fleet.install(RequestedInstall(reference="echo"), actor="ann"))
+    broken = ObservedBackend(name="cpu-echo", problem="its files are damaged")
+    family = ObservedBackend(name="echo", is_meta=True, concrete="cpu-echo")
+    await stores.observed.record(
+        [
+            Observation(node_id=one.id, instance="p", epoch=1, sequence=9, backends=(broken, family), processes=())
+            for one in world.nodes
+        ]
+    )
+    await fleet.install(RequestedInstall(reference="echo", force=True), actor="ann")
+    assert await stores.rollouts.read_recent() == []
+    assert len(await claim(stores)) == 5, "all at once"
+
+
 async def roll_out_in_waves(world: World, admitted: Admitted) -> Rollout:
     """The first wave has the version."""
     for one in await claim(world.stores):

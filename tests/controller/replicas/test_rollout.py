@@ -7,6 +7,7 @@ import pytest
 
 from corral.controller.replicas.rollout import READ_EVERY_S, ReplicaRollout, SharedSnapshot
 from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed
+from corral.core.backends.intents import Verb
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange
 from corral.core.errors import Fenced, TimedOut, Unavailable
 from corral.core.nodes.node import NodeId
@@ -19,6 +20,7 @@ from corral.store.serving.replacements import ReplacementView
 from corral.store.stores import Stores
 from corral.system import Clock, SystemClock
 from harness.clocks import HeldClock
+from harness.fleet_store import admission
 from harness.waiting import wait_until_async
 from store.serving.test_replicas import IDS, LEASE_S, add_nodes, decide, loaded, make_node, reserve, serve, start
 from store.serving.test_stop_first import reserve as reserve_instead
@@ -77,9 +79,23 @@ def make_rollout(stores: Stores, words: Words, clock: Clock | None = None, **lim
     )
 
 
-async def roll_out(rollout: ReplicaRollout, changes: Sequence[ReplicaChange], *, backend: str = "llama-cpp") -> None:
+async def roll_out(
+    rollout: ReplicaRollout,
+    changes: Sequence[ReplicaChange],
+    *,
+    backend: str = "llama-cpp",
+    operation_id: str = "o",
+) -> None:
     async with asyncio.timeout(60):  # by itself it waits for a quarter of an hour
-        await rollout.roll_out(NodeId("a"), changes, backend=backend, digest="sha256:2", operation_id="o")
+        await rollout.roll_out(NodeId("a"), changes, backend=backend, digest="sha256:2", operation_id=operation_id)
+
+
+async def request_upgrade(stores: Stores) -> str:
+    return (await stores.admission.admit(admission(Verb.UPGRADE, make_node("a"), backend="llama-cpp"))).id
+
+
+async def methods(stores: Stores, operation_id: str) -> list[str]:
+    return [one.method for one in (await stores.operations.read_one(operation_id)).nodes]
 
 
 async def restore(rollout: ReplicaRollout, *, backend: str = "llama-cpp") -> Restored:
@@ -151,15 +167,17 @@ async def test_a_rollout_is_not_over_while_the_old_version_still_answers(stores:
     replica, words = await serve(stores), Words()
     under_way = await begin(stores, replica)
     await reserve(stores, under_way)
-    rollout = make_rollout(stores, words)
-    rolling_out = asyncio.create_task(roll_out(rollout, CHANGES))
+    rollout, job = make_rollout(stores, words), await request_upgrade(stores)
+    rolling_out = asyncio.create_task(roll_out(rollout, CHANGES, operation_id=job))
     await wait_until_async(lambda: words.has("starting the new version alongside the old one"), what="it starts")
+    assert await methods(stores, job) == [""], "a replica may still be stopped first"
     await stores.load_claims.finish(under_way, loaded(process_key="tiny#1", backend_digest="sha256:2"))
     await wait_until_async(lambda: words.has("waiting for open requests on the old version"), what="it drains")
     assert not rolling_out.done()
     await stores.replicas.request_stop([replica.id], why="idle")
     await stores.replicas.stopped(replica)
     await asyncio.wait_for(rolling_out, 10)
+    assert await methods(stores, job) == ["rolling"]
 
 
 async def test_a_rollout_that_stopped_the_old_version_first_waits_for_the_new_one(stores: Stores) -> None:
@@ -167,12 +185,13 @@ async def test_a_rollout_that_stopped_the_old_version_first_waits_for_the_new_on
     served, words = await serve_on(stores, "a"), Words()
     [job] = await succeed(stores, served["a"])
     await stop_old(stores, job, served["a"])
-    rollout = make_rollout(stores, words)
-    rolling_out = asyncio.create_task(roll_out(rollout, []))
+    rollout, operation = make_rollout(stores, words), await request_upgrade(stores)
+    rolling_out = asyncio.create_task(roll_out(rollout, [], operation_id=operation))
     await wait_until_async(lambda: words.has(STOP_FIRST_REASON), what="that is said")
     assert not rolling_out.done()
     await stores.load_claims.finish(job, loaded(process_key="tiny#1", backend_digest="sha256:2"))
     await asyncio.wait_for(rolling_out, 10)
+    assert await methods(stores, operation) == ["stop-first"]
 
 
 async def test_what_was_stopped_for_a_version_that_does_not_start_is_started_again(stores: Stores) -> None:

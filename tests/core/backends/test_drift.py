@@ -200,6 +200,30 @@ def test_a_process_of_the_version_before_is_shown() -> None:
     assert (drift.cause, drift.process_key) == (DriftCause.OLD_PROCESS, "m#0")
 
 
+CUDA = ObservedBackend(name="cuda-echo", digest=NEW)
+POINTS_TO_CUDA = ObservedBackend(name="echo", is_meta=True, concrete="cuda-echo")
+
+
+@pytest.mark.parametrize(
+    ("process", "shown"),
+    [
+        pytest.param({"model": "named"}, True, id="of-a-model-that-names-the-family"),
+        pytest.param({"model": "other"}, False, id="of-a-model-that-names-the-build"),
+        pytest.param({"model": "named", "backend": "cuda-echo", "digest": NEW}, False, id="of-the-build-that-is-there"),
+        pytest.param({"model": "named", "state": ProcessStatus.STOPPED}, False, id="not-running-any-more"),
+    ],
+)
+def test_a_process_of_the_build_before_is_shown(process: dict[str, Any], shown: bool) -> None:
+    before = ObservedProcess(
+        process_key="m#0", model="m", replica=0, backend="cpu-echo", digest=OLD, state=ProcessStatus.READY
+    )
+    node = state(HAS_OLD, CUDA, POINTS_TO_CUDA, spec=replace(DONE, spec=replace(DONE.spec, build=BuildRef())))
+    running = {NodeId("n"): (replace(before, **process),)}
+    found = find_drift([node], [], running, models={"echo": frozenset({"named"})})
+    assert [one.cause for one in found] == ([DriftCause.OLD_PROCESS] if shown else [])
+    assert all(one.detail == "m#0 runs cpu-echo sha256:old instead of cuda-echo" for one in found)
+
+
 FAMILY_DELETED = replace(DELETED, generation=10)
 
 

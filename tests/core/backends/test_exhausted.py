@@ -51,6 +51,23 @@ def corrections(
         pytest.param(
             state(spec=dead(), available_disk=GIB - 1, total_disk=100 * GIB), MINUTE, 0, [], id="disk-hardly-freed"
         ),
+        pytest.param(
+            state(spec=dead(), available_disk=GIB, total_disk=4000 * GIB),
+            MINUTE,
+            0,
+            [Verb.INSTALL],
+            id="room-for-a-backend-on-a-large-disk",
+        ),
+        pytest.param(
+            state(spec=dead(), available_disk=GIB - 1, total_disk=4000 * GIB), MINUTE, 0, [], id="none-on-a-large-disk"
+        ),
+        pytest.param(
+            state(spec=dead(), available_disk=GIB // 4, total_disk=25 * GIB),
+            MINUTE,
+            0,
+            [Verb.INSTALL],
+            id="a-hundredth-of-a-small-disk",
+        ),
         pytest.param(state(spec=dead(free_disk_at_end=None), available_disk=GIB), MINUTE, 0, [], id="disk-unknown"),
         pytest.param(
             state(HAS_NEW, spec=replace(DELETED, state=IntentState.DEAD_LETTERED)),

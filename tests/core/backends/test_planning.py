@@ -9,15 +9,17 @@ from core.backends.test_drift import BUILD, DELETED, DONE, HAS_NEW, HAS_OLD, NEW
 from core.backends.test_version_pins import pin, pinned_spec
 from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import BackendSpec, IntentState, Verb
+from corral.core.backends.operations import NewIntent
 from corral.core.backends.planning import (
     NodeBackends,
     as_known,
     complete_digest,
     describe_rolled_back,
     find_common_specs,
-    may_change_version,
+    pick_changing,
     pick_upgrades,
     plan_deletes,
+    plan_installs,
     plan_pinned,
     plan_rollbacks,
     skip_frozen_nodes,
@@ -158,19 +160,47 @@ def test_pinned_nodes_are_skipped_and_the_list_says_so(pins: list[VersionPin], s
 
 
 @pytest.mark.parametrize(
-    ("build", "upgrade", "expected"),
+    ("build", "changes"),
     [
-        pytest.param(BuildRef(name="echo", digest=NEW), False, True, id="another-digest"),
-        pytest.param(BuildRef(name="echo", digest=OLD), True, False, id="the-digest-that-is-installed"),
-        pytest.param(BuildRef(name="cuda-echo", digest=OLD), False, True, id="another-build"),
-        pytest.param(BuildRef(name="echo", version="1.0"), True, False, id="the-version-that-is-installed"),
-        pytest.param(BuildRef(name="echo"), True, True, id="an-upgrade-from-a-source-that-does-not-tell-its-version"),
-        pytest.param(BuildRef(name="echo"), False, False, id="an-install-of-what-is-there-changes-nothing"),
+        pytest.param(BuildRef(name="echo", digest=NEW), True, id="another-digest"),
+        pytest.param(BuildRef(name="echo", digest=OLD), False, id="the-digest-that-is-installed"),
+        pytest.param(BuildRef(name="cuda-echo", digest=OLD), True, id="another-build"),
+        pytest.param(BuildRef(name="echo", version="1.0"), False, id="the-version-that-is-installed"),
+        pytest.param(BuildRef(name="echo"), True, id="a-source-that-does-not-tell-its-version"),
     ],
 )
-def test_what_may_change_a_version(build: BuildRef, upgrade: bool, expected: bool) -> None:
-    found = ObservedBackend(name="echo", digest=OLD, version="1.0")
-    assert may_change_version(found, BackendSpec(reference="echo", build=build), upgrade=upgrade) is expected
+def test_what_an_upgrade_may_change(build: BuildRef, changes: bool) -> None:
+    has = NodeBackends(node=FAST, backends=[ObservedBackend(name="echo", digest=OLD, version="1.0")], newest={})
+    intent = NewIntent(
+        node_id=FAST.id, node_name="fast", backend="echo", spec=BackendSpec(reference="echo", build=build)
+    )
+    assert bool(pick_changing([intent], [has], "echo", Verb.UPGRADE)) is changes
+    assert pick_changing([intent], [replace(has, backends=[])], "echo", Verb.UPGRADE) == [], "the first install"
+
+
+@pytest.mark.parametrize(
+    ("found", "spec", "forced", "changes"),
+    [
+        pytest.param({}, {"digest": NEW}, False, True, id="another-digest"),
+        pytest.param({}, {"digest": NEW}, True, True, id="another-digest-by-force"),
+        pytest.param({}, {"digest": OLD}, True, False, id="a-repair"),
+        pytest.param({}, {}, True, False, id="a-repair-from-a-source-that-does-not-tell-its-version"),
+        pytest.param({"digest": ""}, {"digest": NEW}, True, False, id="a-repair-of-a-broken-version"),
+        pytest.param({"is_system": True}, {"digest": NEW}, False, False, id="beside-a-preinstalled-backend"),
+    ],
+)
+@pytest.mark.parametrize("node", [FAST, replace(FAST, key_hash=None)], ids=["corral", "localai"])
+def test_what_an_install_changes(
+    node: Node, found: dict[str, Any], spec: dict[str, Any], forced: bool, changes: bool
+) -> None:
+    has = NodeBackends(
+        node=node, backends=[replace(ObservedBackend(name="echo", digest=OLD, version="1.0"), **found)], newest={}
+    )
+    wanted = BackendSpec(reference="echo", build=BuildRef(name="echo", **spec), force=forced)
+    planned = plan_installs([NewIntent(node_id=node.id, node_name="fast", backend="echo", spec=wanted)], [has])
+    changing = pick_changing(planned, [has], "echo", Verb.INSTALL)
+    keeps = not node.speaks_corral and not forced
+    assert [one.verb for one in changing] == ([Verb.UPGRADE] if changes and not keeps else [])
 
 
 def test_frozen_nodes_are_skipped() -> None:

@@ -38,6 +38,8 @@ from corral.core.backends.rollouts import (
     WaveRecord,
     check_sizes,
     choose_strategy,
+    complete_builds,
+    describe_failed_version,
     find_held_back,
     find_held_back_versions,
     plan_step,
@@ -526,3 +528,35 @@ def test_a_node_is_told_why_it_does_not_get_a_version() -> None:
     told = one_held(failed=True, reason="too slow", change=replace(CHANGE, version="", digest="sha256:" + "ab" * 32))
     assert told.describe().startswith("sha256:abababababab ")
     assert told.describe().endswith("failed in rollout op (too slow); `corral rollouts allow op` offers it again")
+
+
+SILENT = replace(CHANGE, version="", digest="")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(CHANGE, "This version is not offered again until `corral rollouts allow op`.", id="known"),
+        pytest.param(replace(SILENT, digest=NEW), "This version is not offered again until", id="by-its-digest"),
+        pytest.param(
+            replace(SILENT, digest=NEW, is_digest_reported=True),
+            "sha256:new is refused where it is named until `corral rollouts allow op`. The source of echo tells"
+            " neither digest nor version in advance, so an upgrade, or a node that joins, may get it again from there.",
+            id="reported-by-a-node",
+        ),
+        pytest.param(SILENT, "it cannot be held back, so an upgrade, or a node that joins, may get it", id="unknown"),
+    ],
+)
+def test_what_is_held_back_is_promised_only_where_it_can_be_recognised(change: VersionChange, words: str) -> None:
+    failed = rollout(state=RolloutState.FAILED, builds=(change,))
+    assert words in describe_failed_version(failed)
+    assert describe_failed_version(replace(failed, allowed_by="ann")) == ""
+    assert describe_failed_version(replace(failed, strategy=Strategy.ALL)) == "", "without gates"
+    assert describe_failed_version(rollout(builds=(change,))) == "", "it runs"
+
+
+def test_digests_of_one_build_are_no_digests_of_another() -> None:
+    other = replace(SILENT, build="cuda-echo")
+    got = done("a")
+    assert [one.digest for one in complete_builds([SILENT], [got])] == [NEW]
+    assert complete_builds([SILENT, other], [got]) == (SILENT, other), "both take the place of echo"

@@ -186,6 +186,22 @@ async def test_a_rollout_goes_through_its_waves_and_ends_its_operation(stores: S
     assert await stores.rollouts.read_held_back() == []
 
 
+async def test_how_replicas_were_replaced_is_kept_for_each_node(stores: Stores) -> None:
+    [first, second, _] = nodes = await fleet(stores)
+    rollout = await start(stores, nodes)
+    for node, method in (
+        (first, PerNode.ROLLING),
+        (second, PerNode.ROLLING),
+        (first, PerNode.STOP_FIRST),
+        (first, PerNode.ROLLING),
+    ):
+        await stores.operations.note_method(rollout.operation_id, node.id, method)
+    shown = await stores.operations.read_one(rollout.operation_id)
+    expected = {"n0": "stop-first", "n1": "rolling", "n2": ""}
+    assert {one.node_name: one.method for one in shown.nodes} == expected
+    assert {one.member.node_name: one.used_method for one in (await again(stores, rollout)).nodes} == expected
+
+
 async def test_a_rollout_of_all_nodes_at_once_ends_with_its_operation(stores: Stores) -> None:
     rollout = await start(stores, await fleet(stores), strategy=Strategy.ALL)
     assert await stores.rollouts.read_open() == [], "nothing to carry on"
@@ -370,6 +386,32 @@ async def test_a_failed_version_is_held_back_until_someone_allows_it(stores: Sto
     await stores.rollouts.allow(rollout.operation_id, actor="ann")
     assert await stores.rollouts.read_held_back() == []
     assert (await again(stores, rollout)).allowed_by == "ann"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "learned"),
+    [
+        pytest.param(AttemptConfirmed(NEW), NEW, id="by-a-node-that-has-it"),
+        pytest.param(AttemptRejected("on fire", version_failed=True, digest=NEW), NEW, id="by-one-where-it-fails"),
+        pytest.param(AttemptConfirmed(OLD), "", id="but-not-by-one-that-has-the-version-before"),
+        pytest.param(AttemptRejected("disk full"), "", id="by-nobody"),
+    ],
+)
+async def test_a_version_that_its_source_does_not_tell_is_held_back_by_what_nodes_report(
+    stores: Stores, outcome: AttemptOutcome, learned: str
+) -> None:
+    rollout = await start(stores, await fleet(stores), new=spec("", ""))
+    await work(stores, outcome)
+    [held] = await stores.rollouts.read_held_back()
+    assert held.change.digest == learned, "also while it runs"
+    await stores.operations.fail_rollout(await again(stores, rollout), "too slow")
+    await stores.rollouts.end_rollback(await again(stores, rollout), text="done")
+    [held] = await stores.rollouts.read_held_back()
+    assert (held.failed, held.change.digest, held.change.is_digest_reported) == (True, learned, bool(learned))
+    assert held.change.is_to("echo", digest=NEW, version="") is bool(learned)
+    shown = await stores.operations.read_one(rollout.operation_id)
+    has = outcome.digest if isinstance(outcome, AttemptConfirmed) else ""
+    assert shown.nodes[0].digest == has, "a version that does not start is not what the node has"
 
 
 @pytest.mark.parametrize("state", ["running", "paused", "awaiting_promotion"])

@@ -1283,8 +1283,9 @@ export interface paths {
         put?: never;
         /**
          * Cancel Operation
-         * @description Cancels an operation on all nodes. Nodes that have started stop; completed nodes are not reverted. Partial
-         *     downloads are kept for at least a day, and a retry continues from them.
+         * @description Cancels an operation on all nodes. Nodes that have started stop. Completed nodes go back to what was desired
+         *     before; only a first install stays, and what a completed rollout has changed. Partial downloads are kept for at
+         *     least a day, and a retry continues from them.
          */
         post: operations["cancel_operation_api_operations__operation_id__cancel_post"];
         delete?: never;
@@ -4197,6 +4198,8 @@ export interface components {
             variant: string;
             /** Digest */
             digest: string;
+            /** Method */
+            method: string;
         };
         /** OperationStarted */
         OperationStarted: {
@@ -4800,6 +4803,8 @@ export interface components {
             previous_version: string;
             /** Method */
             method: string;
+            /** Used Method */
+            used_method: string;
             /** State */
             state: string;
             /** Error */
@@ -4862,6 +4867,8 @@ export interface components {
             waves: components["schemas"]["RolloutWaveView"][];
             /** Held Back */
             held_back: boolean;
+            /** Held Back Note */
+            held_back_note: string;
             /** Allowed By */
             allowed_by: string;
             /** Rollback Operation Id */

@@ -38,6 +38,7 @@ class NodePart(msgspec.Struct, frozen=True, kw_only=True):
     eta_s: float | None = None
     attempts: int = 0
     next_attempt_at: datetime | None = None
+    method: str = ""
 
     @property
     def amount(self) -> str:

@@ -192,7 +192,8 @@ def show_operation(api: Api, operation: str) -> None:
 def _node_note(node: NodePart, held: str | None) -> str:
     when = f"the node is {held}" if held is not None else _next_attempt(node.next_attempt_at)
     tried = f" (attempt {node.attempts} failed, {when})" if node.attempts else ""
-    return describe_status(node, held) + (tried if node.status in ("error", "downloading") else "")
+    replaced = f"; replicas replaced {node.method}" if node.method else ""
+    return describe_status(node, held) + (tried if node.status in ("error", "downloading") else "") + replaced
 
 
 def _amount(node: NodePart) -> str:
@@ -221,7 +222,10 @@ def watch_operation(api: Api, operation: str | None) -> None:
 @client_command
 @click.argument("operation")
 def cancel_operation(api: Api, operation: str) -> None:
-    """Cancel an operation on all nodes. Completed nodes are not reverted."""
+    """Cancel an operation on all nodes.
+
+    Completed nodes go back to what was desired before; only a first install stays, and what a completed rollout has
+    changed."""
     _change_operation(api, operation, "cancel")
 
 

@@ -189,8 +189,8 @@ def print_rollout(answer: dict[str, Any]) -> None:
             ("FINISHED", show_time(answer["ended_at"]) if answer["ended_at"] else "-"),
         ]
     )
-    if answer["held_back"]:
-        click.echo(f"This version is not offered again until `{command('rollouts allow ' + answer['id'][:8])}`.")
+    if answer["held_back_note"]:
+        click.echo(clean(answer["held_back_note"]))
     for wave in answer["waves"]:
         click.echo()
         click.echo(f"Wave {wave['number']}: {wave['state']}")
@@ -201,7 +201,7 @@ def print_rollout(answer: dict[str, Any]) -> None:
                     node["node_name"],
                     node["node_class"],
                     node["previous_version"],
-                    node["method"] or "no replicas",
+                    _method(node),
                     node["state"].replace("_", " "),
                     node["error"],
                 )
@@ -219,6 +219,12 @@ def print_rollout(answer: dict[str, Any]) -> None:
     click.echo()
     for event in answer["events"]:
         click.echo(_event(event))
+
+
+def _method(node: dict[str, Any]) -> str:
+    """How its replicas were replaced; before that is known, how they are expected to be."""
+    planned = f"{node['method']} (planned)" if node["method"] else "no replicas"
+    return node.get("used_method") or planned
 
 
 def _event(event: dict[str, Any]) -> str:

@@ -269,7 +269,8 @@ class Attempts:
                 return AttemptUnconfirmed("cancelled during the rollout of the new version", CANCEL_RETRY_S)
             return proof[0]
         except VersionFailed as error:
-            return await self._reject_version(running, found, changes, models, error)
+            outcome = await self._reject_version(running, found, changes, models, error)
+            return replace(outcome, digest=found.digest) if isinstance(outcome, AttemptRejected) else outcome
         except RolloutStalled as error:
             # Not rolled back: nothing is known about the version itself.
             return AttemptRejected(f"the new version is installed but does not serve: {error}")

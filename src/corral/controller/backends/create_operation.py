@@ -20,6 +20,7 @@ from corral.core.backends.planning import (
     describe_rolled_back,
     find_common_specs,
     newest_by_node,
+    pick_changing,
     pick_holders,
     pick_upgrades,
     plan_deletes,
@@ -217,7 +218,8 @@ class Fleet:
         states = await self.read_states([node for node in nodes if node.id in specs])
         intents = plan_installs([_new_intent(state.node, backend, specs[state.node.id]) for state in states], states)
         policies = await self._stores.policies.read_all()
-        rollout = await self._rollouts.plan(request.rollout, backend, intents, states, policies)
+        changing = pick_changing(intents, states, backend, Verb.INSTALL)
+        rollout = await self._rollouts.plan(request.rollout, backend, changing, states, policies)
         return _Plan(backend=backend, intents=intents, skipped=skipped, policy=policy, pin=pin, rollout=rollout)
 
     async def _plan_upgrade(self, request: RequestedUpgrade) -> _Plan:
@@ -238,7 +240,8 @@ class Fleet:
         intents, held_back = self._skip_held_back(intents, states, await self._stores.rollouts.read_held_back())
         if held_back and not intents:
             raise Conflict(held_back[0].reason)
-        rollout = await self._rollouts.plan(request.rollout, backend, intents, states, policies, upgrade=True)
+        changing = pick_changing(intents, states, backend, Verb.UPGRADE)
+        rollout = await self._rollouts.plan(request.rollout, backend, changing, states, policies)
         skipped += frozen + pinned + held_back
         return _Plan(backend=_key_in(states, backend), intents=intents, skipped=skipped, pin=pin, rollout=rollout)
 
@@ -310,7 +313,8 @@ class Fleet:
             reason=request.reason,
         )
         await self._refuse_failed((state.node, spec) for state in states for spec in specs)
-        rollout = await self._rollouts.plan(request.rollout, backend, intents, states, policies)
+        changing = pick_changing(intents, states, backend, Verb.PIN)
+        rollout = await self._rollouts.plan(request.rollout, backend, changing, states, policies)
         return _Plan(backend=key, intents=intents, skipped=skipped, pin=pin, rollout=rollout)
 
     async def _refuse_failed(self, requested: Iterable[tuple[Node, BackendSpec]]) -> None:

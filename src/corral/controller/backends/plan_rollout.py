@@ -6,7 +6,7 @@ from dataclasses import replace
 from corral.core.backends.build import BuildRef
 from corral.core.backends.intents import BackendSpec
 from corral.core.backends.operations import NewIntent
-from corral.core.backends.planning import NodeBackends, may_change_version
+from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Policy, policy_for
 from corral.core.backends.rollouts import (
     PerNode,
@@ -39,18 +39,13 @@ class RolloutPlanner:
         intents: Sequence[NewIntent],
         states: Iterable[NodeBackends],
         policies: Sequence[Policy],
-        *,
-        upgrade: bool = False,
     ) -> RolloutPlan | None:
-        """None if no node changes its version. Nodes that get the backend for the first time are not part of it: they
-        begin at once."""
+        """None without intents. They are those that may change the version: the others begin at once."""
         by_id = {state.node.id: state for state in states}
         changing = [
             (intent, state, found)
             for intent in intents
-            if (state := by_id.get(intent.node_id)) is not None
-            and (found := state.find(backend)) is not None
-            and may_change_version(found, intent.spec, upgrade=upgrade)
+            if (state := by_id.get(intent.node_id)) is not None and (found := state.find(backend)) is not None
         ]
         if not changing:
             return None

@@ -21,6 +21,7 @@ from corral.core.backends.operations import Admission, NewIntent
 from corral.core.backends.planning import NodeBackends
 from corral.core.backends.policies import Policy
 from corral.core.errors import CorralError
+from corral.core.models.load_plan import models_by_family
 from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.targets import Target, takes_backends
 from corral.store.stores import Stores
@@ -88,6 +89,7 @@ class PolicyReconciler:
             policies=policies,
             processes=await self._stores.observed.read_processes(),
             previews=await self._preview.read(questions),
+            models=models_by_family(model.config for model in await self._stores.models.read_all()),
         )
 
     async def run(self) -> None:

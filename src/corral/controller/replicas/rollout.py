@@ -7,6 +7,7 @@ import structlog
 
 from corral.controller.replicas.smoke_test import Restored, RolloutStalled, VersionFailed, VersionRollout
 from corral.core.backends.rollout import OTHERS_FIRST_REASON, STOP_FIRST_REASON, ReplicaChange, is_served_again
+from corral.core.backends.rollouts import PerNode
 from corral.core.causes import brief_cause
 from corral.core.errors import CorralError, TimedOut
 from corral.core.models.load_plan import family_named_by
@@ -119,12 +120,26 @@ class ReplicaRollout:
         reported, reported_s = "", 0.0
         until_s = self._clock.monotonic_s() + self._within_s
         while doing := await self._read_step(waiting):
+            await self._note_method(waiting, operation_id)
             now_s = self._clock.monotonic_s()
             if now_s > until_s:
                 raise _stalled(waiting, doing, self._within_s)
             if doing != reported or now_s - reported_s >= self._report_again_s:
                 reported, reported_s = doing, now_s
                 await self._report_step(operation_id, node_id, doing)
+        await self._note_method(waiting, operation_id, is_done=True)
+
+    async def _note_method(self, waiting: "_NodeRollout", operation_id: str, *, is_done: bool = False) -> None:
+        """Until it is done, another replica may still be stopped first."""
+        method = waiting.method if is_done or waiting.method is PerNode.STOP_FIRST else None
+        if method is None or method is waiting.noted:
+            return
+        try:
+            await self._stores.operations.note_method(operation_id, waiting.node_id, method)
+        except CorralError as error:  # it is shown as planned then
+            log.warning("rollout.method_not_noted", operation=operation_id, error=str(error))
+            return
+        waiting.noted = method
 
     async def _read_step(self, waiting: "_NodeRollout") -> str:
         try:
@@ -183,17 +198,27 @@ class _NodeRollout:
         digest: str,
         models: frozenset[str],
     ) -> None:
-        self._stores, self._shared, self._notify, self._node_id, self._keys = stores, shared, notify, node_id, keys
+        self._stores, self._shared, self._notify, self.node_id, self._keys = stores, shared, notify, node_id, keys
         self._backend, self._digest, self._models = backend, digest, models
         self._replaced: set[str] = set()
         self._earlier: set[str] = set()
+        self._stops_first = False
+        self.noted: PerNode | None = None
+        """The method that is stored."""
         self.problem = ""
         """What blocks the rollout, by the last read; empty while it makes progress."""
+
+    @property
+    def method(self) -> PerNode | None:
+        """How replicas are being replaced, as far as it was seen; None if there are none."""
+        if self._stops_first:
+            return PerNode.STOP_FIRST
+        return PerNode.ROLLING if self._replaced else None
 
     async def begin(self) -> None:
         """Note the loads that began before the version changed: their failures count only if they failed with this
         version. Retry those that failed beside a replica that still serves."""
-        view = await self._shared.read(self._node_id)
+        view = await self._shared.read(self.node_id)
         self._outdated(view)
         jobs = self._jobs(view)
         self._earlier = {job.id for job in jobs}
@@ -203,9 +228,10 @@ class _NodeRollout:
 
     async def read_step(self) -> str:
         """The current step; empty when nothing is left to do."""
-        view = await self._shared.read(self._node_id)
+        view = await self._shared.read(self.node_id)
         rows, jobs = self._outdated(view), self._jobs(view)
         failed = [job for job in jobs if not job.active]
+        self._stops_first |= any(job.stop_first_node is not None for job in jobs)
         self.problem = _problem_of(jobs, rows)
         for job in failed:
             await self._judge(job, view)
@@ -221,10 +247,11 @@ class _NodeRollout:
 
     async def _await_stopped(self, view: ReplacementView) -> str:
         """Wait for replicas that were stopped first and whose loads no longer exist."""
-        here = [one for one in view.stopped.get(self._node_id, ()) if self._is_about(one.backend, one.model)]
+        here = [one for one in view.stopped.get(self.node_id, ()) if self._is_about(one.backend, one.model)]
         settled = [one for one in here if is_served_again(one, view.models[one.model], digest=self._digest)]
         if settled:
             await self._stores.replacements.settle([one.replica_id for one in settled])
+        self._stops_first |= bool(here)
         for one in here:
             if one not in settled:
                 self._check_start(one.model, one.revision, one.stopped_at_ms, view)
@@ -235,7 +262,7 @@ class _NodeRollout:
     def _outdated(self, view: ReplacementView) -> list[Replica]:
         found = [
             replica
-            for replica in view.replicas[self._node_id]
+            for replica in view.replicas[self.node_id]
             if replica.process_key in self._keys and replica.backend_digest not in ("", self._digest)
         ]
         self._replaced |= {replica.id for replica in found}
@@ -245,8 +272,8 @@ class _NodeRollout:
         replacing = [job for identity in sorted(self._replaced) for job in view.jobs_for.get(identity, ())]
         stopping = [
             job
-            for job in view.jobs_for.get(self._node_id, ())
-            if job.stop_first_node == self._node_id and self._is_about(job.stop_first_backend, job.model)
+            for job in view.jobs_for.get(self.node_id, ())
+            if job.stop_first_node == self.node_id and self._is_about(job.stop_first_backend, job.model)
         ]
         return list({job.id: job for job in (*replacing, *stopping)}.values())
 
@@ -261,13 +288,13 @@ class _NodeRollout:
             await self._retry(job)
 
     async def _retry(self, job: LoadJob) -> None:
-        await self._stores.load_jobs.retry_failed(job, node_id=self._node_id)
+        await self._stores.load_jobs.retry_failed(job, node_id=self.node_id)
         self._earlier.discard(job.id)
         self._notify()
 
     def _check_start(self, model: str, revision: str, since_ms: int, view: ReplacementView) -> int | None:
         """When the model last failed on the node. Raises VersionFailed if that was this version, since `since_ms`."""
-        own = view.backoffs.get((self._node_id, model, revision))
+        own = view.backoffs.get((self.node_id, model, revision))
         if own is None:
             return None
         if own.digest == self._digest and own.failed_at_ms >= since_ms:

@@ -1,7 +1,7 @@
 """Drift: where a node differs from its desired state, why, and what corrects it. Other nodes are no measure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from corral.core.backends.build import short_digest
@@ -12,7 +12,7 @@ from corral.core.backends.planning import NodeBackends, has_version
 from corral.core.backends.policies import OnDrift, Policy
 from corral.core.backends.rollout import plan_replicas
 from corral.core.nodes.node import NodeId, NodeStatus
-from corral.core.nodes.observed import ObservedProcess
+from corral.core.nodes.observed import ObservedBackend, ObservedProcess, families_of
 
 
 class DriftCause(StrEnum):
@@ -41,9 +41,11 @@ class FleetSnapshot:
     policies: Sequence[Policy]
     processes: Mapping[NodeId, Sequence[ObservedProcess]]
     previews: PolicyPreviews
+    models: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """By family of backends: the models that name it."""
 
     def find_drift(self) -> list[Drift]:
-        return find_drift(self.states, self.policies, self.processes, self.previews)
+        return find_drift(self.states, self.policies, self.processes, self.previews, models=self.models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +72,11 @@ def find_drift(
     policies: Sequence[Policy],
     processes: Mapping[NodeId, Sequence[ObservedProcess]],
     previews: PolicyPreviews = NO_PREVIEWS,
+    *,
+    models: Mapping[str, Collection[str]] | None = None,
 ) -> list[Drift]:
     """Of nodes that have reported their backends, and of backends without a running intent; also of those that were
-    lost while they wait for a wave of a rollout."""
+    lost while they wait for a wave of a rollout. `models`: by family of backends, those that name it."""
     found: list[Drift] = []
     for state in states:
         if state.backends is None:
@@ -82,7 +86,8 @@ def find_drift(
                 if desired.intent.held and state.find(backend) is None:
                     found.append(_missing_while_held(state, backend, desired))
                 continue
-            found += _compare(state, backend, desired, processes.get(state.node.id, ()))
+            found += _compare(state, backend, desired)
+            found += _find_old_processes(state, backend, desired, processes.get(state.node.id, ()), models or {})
     return found
 
 
@@ -95,46 +100,58 @@ def _missing_while_held(state: NodeBackends, backend: str, desired: Desired) -> 
     )
 
 
-def _compare(state: NodeBackends, backend: str, desired: Desired, processes: Sequence[ObservedProcess]) -> list[Drift]:
-    def drift(cause: DriftCause, detail: str, process_key: str = "") -> Drift:
-        return Drift(
-            node_id=state.node.id,
-            backend=backend,
-            cause=cause,
-            detail=detail,
-            on_drift=desired.on_drift,
-            process_key=process_key,
-        )
+def _compare(state: NodeBackends, backend: str, desired: Desired) -> list[Drift]:
+    """What is installed, against what is desired."""
+
+    def drift(cause: DriftCause, detail: str) -> Drift:
+        return Drift(node_id=state.node.id, backend=backend, cause=cause, detail=detail, on_drift=desired.on_drift)
 
     found = state.find(backend)
     if desired.verb is Verb.DELETE:
         return [drift(DriftCause.EXTRA, f"{found.name} was deleted but is installed")] if found is not None else []
     if found is None:
         return [drift(DriftCause.MISSING, f"{desired.spec.build.name or backend} is not installed")]
-    drifts = []
     build, digest = desired.spec.build, desired.spec.build.digest
     if desired.decides_version and digest and found.digest and found.digest != digest:
         if build.name and found.name != build.name:
-            drifts.append(drift(DriftCause.WRONG_VARIANT, f"{found.name} is installed instead of {build.name}"))
-        else:
-            has, should = short_digest(found.digest), short_digest(digest)
-            drifts.append(drift(DriftCause.WRONG_VERSION, f"{found.name} is at {has} instead of {should}"))
-    elif desired.decides_version and desired.version.spec is not None and not has_version(found, desired.spec):
+            return [drift(DriftCause.WRONG_VARIANT, f"{found.name} is installed instead of {build.name}")]
+        has, should = short_digest(found.digest), short_digest(digest)
+        return [drift(DriftCause.WRONG_VERSION, f"{found.name} is at {has} instead of {should}")]
+    if desired.decides_version and desired.version.spec is not None and not has_version(found, desired.spec):
         detail = f"{found.name} is at {found.version} instead of {build.version}"
-        drifts.append(drift(DriftCause.WRONG_VERSION, detail))
-    if found.digest:
-        drifts += [
-            drift(
-                DriftCause.OLD_PROCESS,
-                f"{change.process.process_key} runs the old version {short_digest(change.process.digest)}",
-                change.process.process_key,
-            )
-            for change in plan_replicas(processes, backend=found.name, digest=found.digest)
-        ]
-    return drifts
+        return [drift(DriftCause.WRONG_VERSION, detail)]
+    return []
 
 
-_CORRECTABLE = (DriftCause.MISSING, DriftCause.EXTRA, DriftCause.WRONG_VERSION, DriftCause.WRONG_VARIANT)
+def _find_old_processes(
+    state: NodeBackends,
+    backend: str,
+    desired: Desired,
+    processes: Sequence[ObservedProcess],
+    models: Mapping[str, Collection[str]],
+) -> Iterator[Drift]:
+    """Processes of another version than the installed one, or of the build before it."""
+    found = state.find(backend)
+    if desired.verb is Verb.DELETE or found is None or not found.digest:
+        return
+    families = families_of(state.backends or (), found.name)
+    named = {model for family in families for model in models.get(family, ())}
+    for change in plan_replicas(processes, backend=found.name, digest=found.digest, models=named):
+        yield Drift(
+            node_id=state.node.id,
+            backend=backend,
+            cause=DriftCause.OLD_PROCESS,
+            detail=_describe_old(change.process, found),
+            on_drift=desired.on_drift,
+            process_key=change.process.process_key,
+        )
+
+
+def _describe_old(process: ObservedProcess, found: ObservedBackend) -> str:
+    version = short_digest(process.digest)
+    if process.backend == found.name:
+        return f"{process.process_key} runs the old version {version}"
+    return f"{process.process_key} runs {process.backend} {version} instead of {found.name}"
 
 
 def plan_corrections(
@@ -155,7 +172,7 @@ def plan_corrections(
         for backend, desired in find_all_desired(state, policies).items():
             if desired.on_drift is not OnDrift.CORRECT:
                 continue
-            drifts = [one for one in _compare(state, backend, desired, ()) if one.cause in _CORRECTABLE]
+            drifts = _compare(state, backend, desired)
             if not drifts or not _may_correct(desired, drifts[0].cause, now_ms=now_ms, settle_ms=settle_ms):
                 continue
             failed = _failed(desired)

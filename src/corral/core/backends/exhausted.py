@@ -6,9 +6,9 @@ from corral.core.backends.intents import Intent
 from corral.core.nodes.node import Node
 
 FREED_SHARE = 100
-"""A retry is worthwhile once a hundredth of the disk has been freed."""
+"""A retry is worthwhile once a hundredth of a small disk has been freed."""
 FREED_BYTES = 1 << 30
-"""The same, for a disk of unknown size."""
+"""The same, for a disk that is larger than a hundred times this, or of unknown size: many backends fit in there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,4 +64,5 @@ def has_more_disk(failed: Intent, node: Node) -> bool:
     if failed.free_disk_at_end is None or node.available_disk is None:
         return False
     freed = node.available_disk - failed.free_disk_at_end
-    return freed > 0 and freed >= (node.total_disk / FREED_SHARE if node.total_disk else FREED_BYTES)
+    enough = min(FREED_BYTES, node.total_disk / FREED_SHARE) if node.total_disk else FREED_BYTES
+    return freed > 0 and freed >= enough

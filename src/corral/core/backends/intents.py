@@ -158,6 +158,8 @@ class AttemptRejected:
     """A retry would again stop a serving version for one that does not start: only a person may decide that."""
     version_failed: bool = False
     """The version itself does not start on the node."""
+    digest: str = ""
+    """Of that version, as the node reported it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,7 @@ def plan_next(intent: Intent, outcome: AttemptOutcome, *, draw: float, limits: R
             return replace(step, due_in_s=wait_s, error=reason, node_unhealthy=no_responder)
         case AttemptRejected(reason=reason, outdated=outdated, final=final, version_failed=version_failed):
             step = replace(step, attempts=intent.attempts + 1, error=reason, failed=True, version_failed=version_failed)
+            step = replace(step, digest=outcome.digest)
             if final or step.attempts >= limits.attempts:
                 return replace(step, state=IntentState.DEAD_LETTERED, final=final)
             delay_s = limits.backoff.delay_s(step.attempts, draw)

@@ -67,6 +67,8 @@ class NodeProgress:
     digest: str = ""
     attempts: int = 0
     next_attempt_at: int | None = None
+    method: str = ""
+    """How replicas were replaced, as it was seen: `rolling` or `stop-first`; empty before that, or without replicas."""
 
     @property
     def has_failed(self) -> bool:

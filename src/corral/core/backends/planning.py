@@ -240,23 +240,40 @@ def changes_version(found: ObservedBackend, spec: BackendSpec) -> bool:
     return bool(spec.uri and found.uri) and not spec.build.digest and found.uri != spec.uri
 
 
-def may_change_version(found: ObservedBackend, spec: BackendSpec, *, upgrade: bool) -> bool:
-    """As far as that is known in advance: an upgrade from a source that tells neither digest nor version may bring
-    another version."""
-    if found.name != spec.build.name or spec.force or not has_version(found, spec):
+def may_change_version(found: ObservedBackend, spec: BackendSpec) -> bool:
+    """Whether an upgrade to this spec changes the version, as far as that is known in advance: a source that tells
+    neither digest nor version may have another one."""
+    if found.name != spec.build.name or not has_version(found, spec):
         return True
-    return upgrade and not spec.build.digest and not spec.build.version
+    return not spec.build.digest and not (spec.build.version and found.version)
+
+
+def pick_changing(
+    intents: Iterable[NewIntent], states: Iterable[NodeBackends], backend: str, verb: Verb
+) -> list[NewIntent]:
+    """Those that may bring another version to nodes that have one. The others install the backend for the first time,
+    or the same version again, which repairs it. `verb`: of the operation."""
+    by_id = {state.node.id: state for state in states}
+    return [
+        intent
+        for intent in intents
+        if (intent.verb or verb) is Verb.UPGRADE
+        and (state := by_id.get(intent.node_id)) is not None
+        and (found := state.find(backend)) is not None
+        and may_change_version(found, intent.spec)
+    ]
 
 
 def plan_installs(intents: Iterable[NewIntent], states: Iterable[NodeBackends]) -> list[NewIntent]:
     """Where another version is installed, the install is an upgrade: the new version is tried before it replaces the
-    installed one. LocalAI workers keep what they have."""
+    installed one. LocalAI workers keep what they have, unless they are forced."""
     by_id = {state.node.id: state for state in states}
     planned = []
     for intent in intents:
         state = by_id[intent.node_id]
         found = state.find(intent.backend)
-        replaces = state.node.speaks_corral and found is not None and changes_version(found, intent.spec)
+        obeys = state.node.speaks_corral or intent.spec.force
+        replaces = obeys and found is not None and changes_version(found, intent.spec)
         planned.append(replace(intent, verb=Verb.UPGRADE) if replaces else intent)
     return planned
 

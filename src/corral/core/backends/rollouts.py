@@ -111,6 +111,18 @@ class VersionChange:
     """Empty where it is known only after the install."""
     previous: BackendSpec
     """What to go back to: for the most nodes, if they differ."""
+    is_digest_reported: bool = False
+    """Whether only nodes told the digest: its source does not tell it before the install."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it can be recognised at all."""
+        return bool(self.digest or self.version)
+
+    @property
+    def is_told_by_source(self) -> bool:
+        """Whether its source tells in advance that it has this version."""
+        return bool(self.version) or (bool(self.digest) and not self.is_digest_reported)
 
     @property
     def label(self) -> str:
@@ -186,6 +198,8 @@ class RolloutNode:
     rollback: IntentState | None = None
     """Of its way back; None if it was not sent back."""
     rollback_error: str = ""
+    used_method: str = ""
+    """How its replicas were replaced; empty before that was seen."""
 
     @property
     def is_done(self) -> bool:
@@ -206,6 +220,26 @@ class RolloutNode:
     def needs_rollback(self) -> bool:
         """Whether it goes back if the rollout fails."""
         return self.was_reached and bool(self.member.previous_digest)
+
+
+def complete_builds(builds: Iterable[VersionChange], nodes: Sequence[RolloutNode]) -> tuple[VersionChange, ...]:
+    """With the digests that nodes have reported, where the source told none. A node that still has its previous version
+    tells nothing."""
+    builds = tuple(builds)
+    found: list[VersionChange] = []
+    for change in builds:
+        before = change.previous.build.name
+        digests = {
+            node.digest
+            for node in nodes
+            if node.member.build == before and node.digest not in ("", node.member.previous_digest)
+        }
+        is_clear = sum(other.previous.build.name == before for other in builds) == 1
+        if change.digest or not digests or not is_clear:
+            found.append(change)
+        else:
+            found += [replace(change, digest=digest, is_digest_reported=True) for digest in sorted(digests)]
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -588,6 +622,31 @@ def find_held_back(node: Node, specs: Mapping[str, BackendSpec], held: Iterable[
         ),
         None,
     )
+
+
+def describe_failed_version(rollout: Rollout) -> str:
+    """For people: what is not offered after a rollout failed; empty where nothing is held back."""
+    if not rollout.is_gated or rollout.state is not RolloutState.FAILED or rollout.allowed_by:
+        return ""
+    allow = f"until `corral rollouts allow {short_id(rollout.operation_id)}`"
+    if all(change.is_told_by_source for change in rollout.builds):
+        return f"This version is not offered again {allow}."
+    again = "so an upgrade, or a node that joins, may get it again"
+    silent = [change for change in rollout.builds if not change.is_told_by_source]
+    if not any(change.is_known for change in silent):
+        return (
+            f"The source of {_builds_of(silent)} tells neither digest nor version, and no node has reported what it"
+            f" got: it cannot be held back, {again}."
+        )
+    labels = ", ".join(sorted({change.label for change in silent if change.is_known}))
+    return (
+        f"{labels} is refused where it is named {allow}. The source of {_builds_of(silent)} tells neither digest nor"
+        f" version in advance, {again} from there."
+    )
+
+
+def _builds_of(changes: Iterable[VersionChange]) -> str:
+    return ", ".join(sorted({change.build for change in changes}))
 
 
 def find_held_back_versions(rollouts: Iterable[Rollout]) -> list[HeldBack]:

@@ -75,6 +75,14 @@ def family_named_by(config: ModelConfig) -> str:
     return ""
 
 
+def models_by_family(configs: Iterable[ModelConfig]) -> dict[str, set[str]]:
+    """The names of the models, by the name of their backend without a gallery."""
+    found: dict[str, set[str]] = {}
+    for config in configs:
+        found.setdefault(family_named_by(config), set()).add(config.name)
+    return found
+
+
 def plan_weights(config: ModelConfig) -> WeightsPlan:
     """Downloads that the configuration lists, and those that its fields name by URI."""
     by_address = [ConfigFile(local_name(config, name), name) for name in config.weight_names if is_address(name)]

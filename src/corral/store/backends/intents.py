@@ -514,6 +514,6 @@ async def _show_step(tx: Tx, step: NextStep, operation_id: str, nodes: Iterable[
         step.error,
         step.attempts,
         int(step.due_in_s * 1000) if step.state.live else 0,
-        step.digest,
+        "" if step.version_failed else step.digest,
         *ids,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from corral.core.backends.intents import DONE_BEFORE_CANCEL, Intent, IntentState, Verb
 from corral.core.backends.operations import NewIntent, NodeProgress, NodeProgressStatus, Operation
-from corral.core.backends.rollouts import Rollout
+from corral.core.backends.rollouts import PerNode, Rollout
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.core.nodes.node import NodeId
 from corral.core.nodes.targets import Target
@@ -328,6 +328,23 @@ class OperationStore:
                 rows,
             )
             await touch_operations(tx, [str(row[0]) for row in rows])
+
+        await self._database.write(body)
+
+    async def note_method(self, operation_id: str, node_id: NodeId, method: PerNode) -> None:
+        """How its replicas are being replaced. A node where one was stopped first stays one of those."""
+
+        async def body(tx: Tx) -> None:
+            await lock_operations(tx, [operation_id])
+            changed = await tx.execute(
+                "UPDATE operation_nodes SET method = $3, changed_at = now_ms() WHERE operation_id = $1"
+                " AND node_id = $2 AND method NOT IN ($3, 'stop-first')",
+                operation_id,
+                node_id,
+                method.value,
+            )
+            if changed:
+                await touch_operations(tx, [operation_id])
 
         await self._database.write(body)
 

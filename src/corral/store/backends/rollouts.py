@@ -21,6 +21,7 @@ from corral.core.backends.rollouts import (
     Strategy,
     VersionChange,
     WaveRecord,
+    complete_builds,
     describe_replaced,
     find_held_back_versions,
 )
@@ -467,11 +468,12 @@ class RolloutStore:
             if not await _lock(tx, rollout, lease):
                 return False
             await tx.execute(
-                "UPDATE rollouts SET state = $2, outcome = NULL, reason = $3, ended_at = now_ms(),"
+                "UPDATE rollouts SET state = $2, outcome = NULL, reason = $3, builds = $4, ended_at = now_ms(),"
                 " changed_at = now_ms() WHERE operation_id = $1",
                 rollout.operation_id,
                 state.value,
                 reason,
+                _encode(rollout.builds),  # with the digests that nodes have reported: their intents are pruned one day
             )
             await _end_wave(tx, rollout)
             kind = "ended" if rollout.outcome is not None else state.value
@@ -623,7 +625,8 @@ async def _read(tx: Tx, where: str, *args: object) -> list[Rollout]:
         " latest.operation_id AS newer_operation, newer.cause AS newer_cause, back.state AS rollback_state,"
         " back.last_error AS rollback_error,"
         f" CASE WHEN {_NO_DIGEST} THEN intents.spec END AS own_spec,"
-        f" CASE WHEN {_NO_DIGEST} THEN latest.spec END AS newer_spec"
+        f" CASE WHEN {_NO_DIGEST} THEN latest.spec END AS newer_spec, shown.method AS own_method,"
+        " newer_shown.method AS newer_method"
         " FROM rollout_nodes JOIN rollouts ON rollouts.operation_id = rollout_nodes.operation_id"
         " LEFT JOIN intents ON intents.operation_id = rollout_nodes.operation_id"
         " AND intents.node_id = rollout_nodes.node_id"
@@ -633,6 +636,10 @@ async def _read(tx: Tx, where: str, *args: object) -> list[Rollout]:
         " AND latest.backend = intents.backend AND latest.generation > intents.generation"
         " AND (rollouts.rollback_operation_id IS NULL OR latest.operation_id <> rollouts.rollback_operation_id)"
         " LEFT JOIN operations newer ON newer.id = latest.operation_id"
+        " LEFT JOIN operation_nodes shown ON shown.operation_id = rollout_nodes.operation_id"
+        " AND shown.node_id = rollout_nodes.node_id"
+        " LEFT JOIN operation_nodes newer_shown ON newer_shown.operation_id = latest.operation_id"
+        " AND newer_shown.node_id = rollout_nodes.node_id"
         f" WHERE rollout_nodes.{among} ORDER BY rollout_nodes.wave, rollout_nodes.node_name",
         *ids,
     ):
@@ -685,6 +692,7 @@ def _node(row: Row) -> RolloutNode:
         proof=decode_proof(row[f"{source}_proof"]),
         rollback=IntentState(row["rollback_state"]) if row["rollback_state"] is not None else None,
         rollback_error=row["rollback_error"] or "",
+        used_method=(row["newer_method"] if continued else "") or row["own_method"] or "",
     )
 
 
@@ -720,7 +728,7 @@ def _rollout(row: Row, waves: Sequence[WaveRecord], nodes: Sequence[RolloutNode]
         wave=row["wave"],
         wave_count=row["wave_count"],
         options=_decode_options(row["options"]),
-        builds=_decode_builds(row["builds"]),
+        builds=complete_builds(_decode_builds(row["builds"]), nodes),
         target=decode_target(row["target"]),
         reason=row["reason"],
         waves=tuple(waves),

@@ -1,5 +1,6 @@
 """What the API says about rollouts, from values alone: only what is true of their nodes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,13 @@ def show(given: Rollout, *, after_s: float = 0, **statuses: NodeStatus) -> Rollo
 
 def gone_back(name: str, state: IntentState | None, error: str = "") -> RolloutNode:
     return node(name, 0, IntentState.CANCELLED, began=True, rollback=state, rollback_error=error)
+
+
+def test_it_says_how_replicas_were_replaced_beside_what_was_planned() -> None:
+    stopped = done("a")
+    planned = replace(stopped, member=replace(stopped.member, method="rolling"))
+    [wave, _] = show(rollout(planned, replace(planned, used_method="stop-first"), node("c", 1))).waves
+    assert [(one.method, one.used_method) for one in wave.nodes] == [("rolling", ""), ("rolling", "stop-first")]
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,8 @@ export function CancelButton({ operation }: { operation: SeenOperation }) {
       >
         <p>
           Nodes that have not started stay unchanged; nodes in progress are stopped. {done} of {plural(total, "node")}{" "}
-          done. Completed nodes are not reverted.
+          done. Completed nodes go back to what was desired before; only a first install stays, and what a completed
+          rollout has changed.
         </p>
         <p>Downloaded data is kept for at least a day. A retry continues from there.</p>
       </ConfirmDialog>

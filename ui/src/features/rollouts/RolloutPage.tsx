@@ -81,11 +81,11 @@ function Summary({ rollout }: { rollout: Rollout }) {
         </p>
         <WaveBar waves={rollout.waves} />
         <p className={styles.soft}>{progressWords(rollout)}</p>
-        {rollout.held_back ? (
+        {rollout.held_back_note === "" ? null : (
           <p className={styles.held}>
-            <Icon name="warning" /> This version is held back: no node gets it until someone allows it again.
+            <Icon name="warning" /> {rollout.held_back_note}
           </p>
-        ) : null}
+        )}
         {rollout.allowed_by === "" ? null : (
           <p className={styles.soft}>{rollout.allowed_by} allowed this version again after it had failed.</p>
         )}

@@ -40,7 +40,7 @@ export function SteerButtons({ rollout }: { rollout: Rollout }) {
       {
         onSuccess: () => {
           announce.done(DONE[action]);
-          setAsking(null);
+          setAsking((asked) => (asked === action ? null : asked)); // another question may be open by now
         },
         onError: (error) => {
           if (action === "pause" || action === "resume")

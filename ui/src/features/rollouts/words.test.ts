@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { GateVerdict, Rollout, RolloutWave } from "@/api/types";
-import { actionsOf, failedFirst, figure, progressWords, shownState, versionsOf, waveNote } from "./words";
+import { actionsOf, failedFirst, figure, methodWords, progressWords, shownState, versionsOf, waveNote } from "./words";
 
 const verdict = (gate: string, outcome: GateVerdict["outcome"]) => ({ gate, outcome }) as GateVerdict;
 
@@ -33,6 +33,15 @@ test.each([
   ["memory", undefined, "–"],
 ] as const)("the figure of %s is shown in its own unit", (gate, value, expected) => {
   expect(figure({ gate }, value)).toBe(expected);
+});
+
+test.each([
+  ["rolling", "", "rolling (planned)"],
+  ["rolling", "stop-first", "stop-first"],
+  ["", "rolling", "rolling"],
+  ["", "", "no replicas"],
+])("a planned method %j of which %j was seen is shown as %j", (method, used_method, expected) => {
+  expect(methodWords({ method, used_method })).toBe(expected);
 });
 
 test("failed gates come first, the others keep their order", () => {

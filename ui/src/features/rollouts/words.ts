@@ -69,7 +69,10 @@ export const NODE_PILLS: Record<string, { word: string; tone: Tone }> = {
   left: { word: "Replaced", tone: "grey" },
 };
 
-export const methodWords = ({ method }: Pick<RolloutNode, "method">) => (method === "" ? "no replicas" : method);
+export function methodWords({ method, used_method }: Pick<RolloutNode, "method" | "used_method">): string {
+  if (used_method !== "") return used_method;
+  return method === "" ? "no replicas" : `${method} (planned)`;
+}
 
 /** "2 of 5 nodes have the new version". */
 export function progressWords(rollout: Pick<Rollout, "waves">): string {

@@ -131,8 +131,9 @@ def _add_end_routes(router: APIRouter, operations: OperationStore, notify: Calla
 
     @router.post("/api/operations/{operation_id}/cancel", response_model=ChangeResult)
     async def cancel_operation(operation_id: str, actor: Actor) -> Response:
-        """Cancels an operation on all nodes. Nodes that have started stop; completed nodes are not reverted. Partial
-        downloads are kept for at least a day, and a retry continues from them."""
+        """Cancels an operation on all nodes. Nodes that have started stop. Completed nodes go back to what was desired
+        before; only a first install stays, and what a completed rollout has changed. Partial downloads are kept for at
+        least a day, and a retry continues from them."""
         return await cancel(operation_id, actor)
 
     @router.post("/api/operations/{operation_id}/pause", response_model=ChangeResult)

@@ -45,6 +45,8 @@ class OperationNodeView:
     variant: str
     """The build that was chosen for this node."""
     digest: str
+    method: str
+    """How its replicas were replaced, as it was seen: `rolling` or `stop-first`; empty before that or without any."""
 
 
 _TRANSFER_FIELDS = {one.name for one in fields(TransferProgress)} & {one.name for one in fields(OperationNodeView)}
@@ -185,4 +187,5 @@ def _view_node(node: NodeProgress) -> OperationNodeView:
         next_attempt_at=time_of(node.next_attempt_at),
         variant=node.variant,
         digest=node.digest,
+        method=node.method,
     )

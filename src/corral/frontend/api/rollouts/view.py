@@ -17,6 +17,7 @@ from corral.core.backends.rollouts import (
     Strategy,
     VersionChange,
     WaveRecord,
+    describe_failed_version,
     list_names,
     waits_too_long,
 )
@@ -34,6 +35,8 @@ class RolloutNodeView:
     previous_version: str
     method: str
     """How its replicas are expected to be replaced: `rolling` or `stop-first`; empty if it has none."""
+    used_method: str
+    """How they were replaced, as it was seen; empty before that."""
     state: str
     """`waiting` for its wave, `running`, `retrying`, `done`, `failed`, `rolling_back`, `rolled_back`,
     `not_rolled_back` where it keeps the new version, `not_reached` where the rollout ended before its wave, or `left`
@@ -98,6 +101,9 @@ class RolloutView:
     waves: list[RolloutWaveView]
     held_back: bool
     """Whether its version failed and is not offered until someone allows it."""
+    held_back_note: str
+    """For people: what is not offered, and until when. Also where the version cannot be recognised, so that nothing is
+    held back; empty otherwise."""
     allowed_by: str
     rollback_operation_id: str | None
     created_at: datetime | None
@@ -138,6 +144,7 @@ def view_rollout(
     rollout: Rollout, events: Sequence[RolloutEvent] = (), *, statuses: Statuses, now_ms: int
 ) -> RolloutView:
     waits_for = describe_install_wait(rollout, statuses=statuses, now_ms=now_ms)
+    held_back_note = describe_failed_version(rollout)
     records = {record.wave: record for record in rollout.waves}
     return RolloutView(
         id=rollout.operation_id,
@@ -155,9 +162,10 @@ def view_rollout(
         soak_s=rollout.options.soak_s,
         per_node=rollout.options.per_node,
         unjudged_passes=rollout.options.gates.unjudged_passes,
-        versions=[_view_change(rollout, change) for change in rollout.builds],
+        versions=[_view_change(change) for change in rollout.builds],
         waves=[_view_wave(rollout, wave, records.get(wave)) for wave in range(rollout.wave_count)],
-        held_back=rollout.is_gated and rollout.state is RolloutState.FAILED and not rollout.allowed_by,
+        held_back=bool(held_back_note) and any(change.is_known for change in rollout.builds),
+        held_back_note=held_back_note,
         allowed_by=rollout.allowed_by,
         rollback_operation_id=rollout.rollback_operation_id,
         created_at=time_of(rollout.created_at),
@@ -170,14 +178,11 @@ def view_rollout(
     )
 
 
-def _view_change(rollout: Rollout, change: VersionChange) -> VersionChangeView:
-    """Where the source does not tell its version, the nodes that have it do."""
-    got = (node.digest for node in rollout.nodes if node.is_done and node.member.build == change.build)
-    digest = change.digest or next(filter(None, got), "")
+def _view_change(change: VersionChange) -> VersionChangeView:
     return VersionChangeView(
         variant=change.build,
-        version=change.version or short_digest(digest),
-        digest=digest,
+        version=change.version or short_digest(change.digest),
+        digest=change.digest,
         previous_version=change.previous.build.version or short_digest(change.previous.build.digest),
         previous_digest=change.previous.build.digest,
     )
@@ -271,6 +276,7 @@ def _view_node(node: RolloutNode, rollout: Rollout) -> RolloutNodeView:
         variant=member.build,
         previous_version=member.previous_version or short_digest(member.previous_digest),
         method=member.method,
+        used_method=node.used_method,
         state=state,
         error=node.rollback_error if went_back else node.error if explained else "",
     )

@@ -301,6 +301,7 @@ CREATE TABLE operation_nodes (
   digest TEXT NOT NULL,
   attempts BIGINT NOT NULL,
   next_attempt_at BIGINT,
+  method TEXT NOT NULL DEFAULT '',
   changed_at BIGINT NOT NULL,
   PRIMARY KEY (operation_id, node_id)
 );
