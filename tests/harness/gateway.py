@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ from corral.frontend.gateway.loads import LoadFailed, Loads
 from corral.frontend.gateway.metrics import GatewayMetrics
 from corral.frontend.gateway.upstream.upstream import HOLD_BACK_S, HttpUpstream
 from corral.frontend.gateway.version_counter import VersionCounter
-from corral.system import SystemClock, SystemIds
+from corral.system import SystemClock
 from corral.system.http_limits import HttpLimits
 from corral.system.http_server import serve_http
 from corral.system.listen import bind_socket
@@ -305,15 +306,17 @@ async def running_gateway(
     versions: VersionCounter | None = None,
     run: str = "1",
 ) -> AsyncIterator[RunningGateway]:
-    clock, ids = SystemClock(), SystemIds()
+    clock = SystemClock()
     routes, keys = Routes(), Keys()
+    # Seeded: a test that asks a number of times sees the same shares in each run.
+    chance = random.Random(1)
     listener = bind_socket("127.0.0.1", 0, setting="")
     port = listener.getsockname()[1]
     async with HttpUpstream(hold_back_s=hold_back_s) as upstream:
         gateway = Gateway(
             keys=keys, routes=routes, upstream=upstream, inflight=InFlight("test", run=run),
             metrics=GatewayMetrics(MetricRegistry()),
-            loads=loads or NoLoads(), drivers=drivers or {}, clock=clock, draw=ids.draw,
+            loads=loads or NoLoads(), drivers=drivers or {}, clock=clock, draw=chance.random,
             limits=limits or GatewayLimits(), versions=versions,
         )  # fmt: skip
         async with gateway:

@@ -228,8 +228,10 @@ async def test_a_prompt_that_one_server_cannot_answer_does_not_keep_others_from_
         gateway.gateway.table.apply(gateway.routes.snapshot)
     else:
         gateway.serve_routes("m", hosted.attached_route(), steady.attached_route())
-    for _ in range(12):
+    for _ in range(100):
         assert (await client.post(CHAT, json=poison())).json()["who"] == "steady"
+        if len(hosted.seen) >= 3:
+            break
     assert len(hosted.seen) >= 3, "it was tried"
     for number in range(1, 12):  # however the same key varies it
         assert (await client.post(CHAT, json=poison(number))).json()["who"] == "steady"
