@@ -34,6 +34,27 @@ TRACEBACK = ("Traceback (most recent call last):", '  File "/w/run.py", line 3, 
             id="what-it-said-before-and-an-address-is-no-path",
         ),
         pytest.param(
+            died(*TRACEBACK, "main exited with an error"),
+            "w1 could not start m: m#0 did not start: exit code 1: KeyError: 'x'",
+            id="not-what-follows-from-it",
+        ),
+        pytest.param(
+            died(
+                *TRACEBACK,
+                "",
+                "During handling of the above exception, another exception occurred:",
+                *TRACEBACK[:2],
+                "ValueError: no y",
+            ),
+            "w1 could not start m: m#0 did not start: exit code 1: ValueError: no y",
+            id="the-last-of-several-tracebacks",
+        ),
+        pytest.param(
+            died(*TRACEBACK[1:], "hello", "loading", "still loading", "failed to open 'm.gguf' (No such file)"),
+            "w1 could not start m: m#0 did not start: exit code 1: failed to open 'm.gguf' (No such file)",
+            id="a-cut-traceback-before-what-was-written-at-the-end",
+        ),
+        pytest.param(
             died("a", "b"), "w1 could not start m: m#0 did not start: exit code 1: b", id="else-what-it-said-last"
         ),
     ],

@@ -14,7 +14,7 @@ from harness.cluster import ADMIN_KEY, Cluster
 from harness.programs import Admin
 from harness.tiny_model import Shelf, write_weights
 
-TOKENS = 160
+TOKENS = 400
 LETTERS_ONLY = [[token, False] for token in (0, 1, 2, *range(3, 259))]
 """The tiny model would also say bytes that are no text, and end at once."""
 GREEDY = {"temperature": 0, "repeat_penalty": 1.3, "repeat_last_n": 32, "logit_bias": LETTERS_ONLY}
@@ -109,7 +109,7 @@ def test_a_chat_whose_engine_is_killed_goes_on_at_another_replica(cluster: Clust
     admin = serve(cluster, slow_shelf, 2)
     whole = read_chat(Stream(admin, CHAT, CHAT_BODY))
     stream = Stream(admin, CHAT, CHAT_BODY)
-    events = read_chat(stream, at=40, act=lambda: kill_engine(cluster, stream.node))
+    events = read_chat(stream, at=10, act=lambda: kill_engine(cluster, stream.node))
     assert text_of(events) == text_of(whole)
     assert usage_of(events) == usage_of(whole)
     assert len({event["id"] for event in events}) == 1

@@ -8,6 +8,9 @@ LAST_OUTPUT = "Its last output:"
 LINE_MOST_CHARS = 300
 _PROBLEM = re.compile(r"error|fail|fatal|cannot|could not|not found|no such|denied|unable|out of memory", re.IGNORECASE)
 _TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'File "[^"]+", line \d+')
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
+"""The last line of a traceback."""
 # The directories of an absolute path. A path after a scheme belongs to an address and stays.
 _DIRECTORIES = re.compile(r"(?<![\w.:/])/(?:[^\s/'\":;,()]+/)+")
 
@@ -36,5 +39,10 @@ def without_stop(reason: str) -> str:
 
 def _most_significant(lines: Sequence[str]) -> str:
     """The first line that names a problem, as later ones mostly follow from it. A traceback ends with its error."""
-    before = lines[: lines.index(_TRACEBACK)] if _TRACEBACK in lines else lines
-    return next((line for line in before if _PROBLEM.search(line)), lines[-1])
+    begin = next((at for at, line in enumerate(lines) if line == _TRACEBACK or _FRAME.match(line)), len(lines))
+    ends = [at for at, line in enumerate(lines) if at > begin and _RAISED.match(line)]
+    end = ends[-1] + 1 if ends else len(lines)
+    before, traceback, after = lines[:begin], lines[begin:end], lines[end:]
+    # Where the process wrote all else only when it ended, the traceback comes first, and its beginning may be cut off.
+    told = [*before, *after] if len(after) > len(before) + len(traceback) else before
+    return next((line for line in told if _PROBLEM.search(line)), traceback[-1] if traceback else lines[-1])

@@ -1,12 +1,14 @@
 """What one more replica of a model needs, read from a real store."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
 from corral.controller.loads.needs import find_need
 from corral.controller.loads.ports import LoadServices
-from corral.core.nodes.node import NodeId
+from corral.core.backends.build import BuildResolution
+from corral.core.backends.variants import Unfit, Unresolved
+from corral.core.nodes.node import Node, NodeId
 from corral.core.nodes.observed import Observation, ObservedBackend
 from corral.core.replicas.placement import Need
 from corral.store.stores import Stores
@@ -33,11 +35,16 @@ async def nothing(*_: object) -> None:
     """Nothing is stopped and nobody is notified."""
 
 
-async def find(stores: Stores) -> Need:
+class NoBuilds(Builds):
+    async def recall(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, BuildResolution | Unresolved]:
+        return {node.id: Unfit(f"No gallery has a backend named {reference}") for node in nodes}
+
+
+async def find(stores: Stores, builds: Builds | None = None) -> Need:
     services = LoadServices(
         stores=stores,
         bus=NoBus(),
-        builds=Builds(),
+        builds=builds or Builds(),
         peers=NoPeers(),
         traffic=NoTraffic(),
         grpc=None,
@@ -53,9 +60,9 @@ async def find(stores: Stores) -> Need:
     return await find_need(services, await stores.models.read("tiny"), fleet)
 
 
-async def has(stores: Stores, node: str, backends: Iterable[str]) -> None:
+async def has(stores: Stores, node: str, backends: Iterable[str], *, epoch: int = 1) -> None:
     listed = tuple(ObservedBackend(name=name) for name in backends)
-    observed = Observation(node_id=NodeId(node), instance="i", epoch=1, sequence=1, backends=listed, processes=())
+    observed = Observation(node_id=NodeId(node), instance="i", epoch=epoch, sequence=1, backends=listed, processes=())
     await stores.observed.record([observed])
 
 
@@ -95,3 +102,13 @@ async def test_nodes_without_the_backend_would_have_to_get_it(stores: Stores) ->
     await has(stores, "a", ["llama-cpp"])
     await has(stores, "b", [])
     assert (await find(stores)).to_install_on == {"b"}
+
+
+async def test_a_node_that_has_not_reported_since_it_registered_may_have_the_backend(stores: Stores) -> None:
+    await add_nodes(stores, make_node("new"), make_node("restarted", epoch=2), make_node("without"))
+    await stores.models.save(TINY, "ann")
+    await has(stores, "restarted", [], epoch=1)
+    await has(stores, "without", [])
+    need = await find(stores, NoBuilds())
+    assert set(need.variant_problems) == {"new", "restarted", "without"}
+    assert need.unreported_on == {"new", "restarted"}

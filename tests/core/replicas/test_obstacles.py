@@ -48,6 +48,7 @@ def test_what_no_request_waits_for(need: dict[str, Any], here: dict[str, Any], r
         pytest.param({}, {"conditions": ("no free port",)}, id="condition"),
         pytest.param({}, {"replicas": (held("one", "m"),)}, id="limit of replicas"),
         pytest.param({"variant_problems": UNFIT, "unresolved_on": frozenset("a")}, {}, id="registry away"),
+        pytest.param({"variant_problems": UNFIT, "unreported_on": frozenset("a")}, {}, id="not reported yet"),
     ],
 )
 def test_what_a_request_waits_for(need: dict[str, Any], here: dict[str, Any]) -> None:

@@ -302,7 +302,7 @@ class LoadCoordinator:
 
     async def _find_obstacle(self, name: str, watch: _Watch, jobs: list[LoadJob]) -> str:
         """Why waiting does not help, when all loads of the model wait for a node; empty where it may. It is examined
-        whenever a load states another reason: each attempt to place it does."""
+        whenever a load states another reason (each attempt to place it does), and until all nodes have reported."""
         active = [job for job in jobs if job.active]
         reasons = frozenset(job.reason for job in active)
         if "" in reasons or any(job.state is not LoadState.PENDING for job in active) or reasons == watch.examined:
@@ -314,9 +314,10 @@ class LoadCoordinator:
         if deleted:
             return deleted
         fleet = await stores.replicas.read_fleet(self._services.traffic.total)
-        obstacle = find_obstacle(await find_need(self._services, model, fleet, with_away=True), fleet.capacities)
-        watch.examined = reasons
-        return obstacle
+        need = await find_need(self._services, model, fleet, with_away=True)
+        if not need.unreported_on:
+            watch.examined = reasons
+        return find_obstacle(need, fleet.capacities)
 
 
 def _most_advanced(jobs: list[LoadJob]) -> LoadProgress | None:

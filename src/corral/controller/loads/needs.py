@@ -50,6 +50,7 @@ async def find_need(
         staged_on=await _find_staged(stores, model, staged),
         variant_problems=found.problems,
         unresolved_on=found.unresolved,
+        unreported_on=await _find_unreported(stores, eligible) if found.problems else frozenset(),
         to_install_on=found.missing,
         unconfirmed_on=found.unconfirmed,
         deleted={node: deletion.reason for node, deletion in deletions.items()},
@@ -138,6 +139,12 @@ async def _read_installed(
         if build is None:
             missing.append(node)
     return names, missing
+
+
+async def _find_unreported(stores: Stores, nodes: Sequence[Node]) -> frozenset[str]:
+    """Nodes that have not reported their backends since they registered: they may have the backend."""
+    reported = await stores.observed.read_ages_s()
+    return frozenset(node.id for node in nodes if node.id not in reported or reported[node.id][0] != node.epoch)
 
 
 async def _find_staged(stores: Stores, model: StoredModel, staged: Mapping[str, Staged]) -> frozenset[str]:

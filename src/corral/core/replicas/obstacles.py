@@ -30,7 +30,7 @@ def _lasting_problem(need: Need, node: NodeCapacity) -> str:
     for key, value in need.selector.items():
         if node.labels.get(key) != value:
             return f"its label {key} is {node.labels.get(key) or 'not set'}, not {value}"
-    if node.id in need.variant_problems and node.id not in need.unresolved_on:
+    if node.id in need.variant_problems and node.id not in need.unresolved_on | need.unreported_on:
         return need.variant_problems[node.id]
     if node.id in need.deleted:
         return need.deleted[node.id]

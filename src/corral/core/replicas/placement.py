@@ -54,6 +54,8 @@ class Need:
     """By node: why no build of the backend can run there."""
     unresolved_on: frozenset[str] = frozenset()
     """Nodes whose `variant_problems` may pass: the source of the backend cannot be reached."""
+    unreported_on: frozenset[str] = frozenset()
+    """Nodes whose `variant_problems` may pass: they registered a moment ago, and may have the backend."""
     deleted: Mapping[str, str] = field(default_factory=dict)
     """By node: who deleted the backend there. A load must not reinstall it."""
     only_node: str | None = None
