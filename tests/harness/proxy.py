@@ -3,7 +3,10 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+
+TURNS = 20
+"""Of the loop, in which a connection that was just accepted gets its task, and an aborted one closes its socket."""
 
 
 class Proxy:
@@ -59,21 +62,21 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if self.refusing:
-            writer.transport.abort()
-            return
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
-        self._writers |= {writer, there_writer}
-        with suppress(OSError):
-            try:
+        ends = [writer]
+        try:
+            if not self.refusing:
+                there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+                ends.append(there_writer)
+                self._writers.update(ends)
                 async with asyncio.TaskGroup() as both:
                     both.create_task(self._up(reader, there_writer, there_reader))
                     both.create_task(self._down(there_reader, writer))
-            except* (OSError, EOFError, asyncio.CancelledError):
-                pass
-        for end in (writer, there_writer):
-            self._writers.discard(end)
-            end.transport.abort()
+        except* (OSError, EOFError, asyncio.CancelledError):
+            pass
+        finally:
+            for end in ends:
+                self._writers.discard(end)
+                end.transport.abort()
 
     async def _up(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: asyncio.StreamReader
@@ -117,11 +120,17 @@ class Proxy:
         try:
             yield self
         finally:
+            # asyncio loses a connection that it accepts in the turn in which the server closes: first, accept no more.
+            for listener in server.sockets:
+                asyncio.get_running_loop().remove_reader(listener.fileno())
+            idle = 0
+            while idle < TURNS:
+                await asyncio.sleep(0)
+                idle = 0 if self._tasks else idle + 1
+                for task in set(self._tasks):
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
             server.close()
-            self.cut()
-            for task in set(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class ProxyThread:
