@@ -50,6 +50,11 @@ TRACEBACK = ("Traceback (most recent call last):", '  File "/w/run.py", line 3, 
             id="the-last-of-several-tracebacks",
         ),
         pytest.param(
+            died(*TRACEBACK, "During handling of the above exception:", *TRACEBACK[:2], "TemplateMissing: y"),
+            "w1 could not start m: m#0 did not start: exit code 1: TemplateMissing: y",
+            id="an-error-of-any-name",
+        ),
+        pytest.param(
             died(*TRACEBACK[1:], "hello", "loading", "still loading", "failed to open 'm.gguf' (No such file)"),
             "w1 could not start m: m#0 did not start: exit code 1: failed to open 'm.gguf' (No such file)",
             id="a-cut-traceback-before-what-was-written-at-the-end",

@@ -66,7 +66,7 @@ def test_a_limit_holds_for_both_frontends_together_and_a_change_reaches_both(clu
         return statuses[-1] == 429
 
     wait_until(is_refused_by_b, what="b has heard of it", every_s=0.3)
-    assert statuses.count(200) < 6, "b heard of it before it had admitted a whole window's worth"
+    assert statuses.count(200) <= 3, "b heard of it before it had admitted a whole window's worth"
     assert ask(a, key).status == 429
     used = json.loads(keys(cluster, "usage", "rpm", "--json"))
     assert 6 <= used["used"]["requests_per_minute"] <= 12, "at most one window's worth for the second frontend"

@@ -10,7 +10,7 @@ _PROBLEM = re.compile(r"error|fail|fatal|cannot|could not|not found|no such|deni
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'File "[^"]+", line \d+')
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
-"""The last line of a traceback."""
+"""The last line of a traceback. Errors with other names end it where the output ends."""
 # The directories of an absolute path. A path after a scheme belongs to an address and stays.
 _DIRECTORIES = re.compile(r"(?<![\w.:/])/(?:[^\s/'\":;,()]+/)+")
 
@@ -39,10 +39,11 @@ def without_stop(reason: str) -> str:
 
 def _most_significant(lines: Sequence[str]) -> str:
     """The first line that names a problem, as later ones mostly follow from it. A traceback ends with its error."""
-    begin = next((at for at, line in enumerate(lines) if line == _TRACEBACK or _FRAME.match(line)), len(lines))
-    ends = [at for at, line in enumerate(lines) if at > begin and _RAISED.match(line)]
-    end = ends[-1] + 1 if ends else len(lines)
-    before, traceback, after = lines[:begin], lines[begin:end], lines[end:]
+    frames = [at for at, line in enumerate(lines) if line == _TRACEBACK or _FRAME.match(line)]
+    if not frames:
+        return next(filter(_PROBLEM.search, lines), lines[-1])
+    end = next((at + 1 for at, line in enumerate(lines) if at > frames[-1] and _RAISED.match(line)), len(lines))
+    before, after = lines[: frames[0]], lines[end:]
     # Where the process wrote all else only when it ended, the traceback comes first, and its beginning may be cut off.
-    told = [*before, *after] if len(after) > len(before) + len(traceback) else before
-    return next((line for line in told if _PROBLEM.search(line)), traceback[-1] if traceback else lines[-1])
+    told = [*before, *after] if len(after) > end else before
+    return next(filter(_PROBLEM.search, told), lines[end - 1])

@@ -6,6 +6,7 @@ from typing import TypeVar
 import pytest
 
 from bus.conftest import Connect
+from controller.loads.test_needs import NoBuilds, has
 from corral.bus.client import Bus, BusMessage
 from corral.bus.messages import NodeReport
 from corral.bus.subjects import CANCEL, MODEL_FETCH, node_subject
@@ -13,6 +14,7 @@ from corral.controller.loads.coordinator import LoadOutcome
 from corral.controller.loop import ReconcileRuntime
 from corral.controller.replicas.wiring import Replication
 from corral.core.errors import NotFound, OutcomeUnknown, Unavailable
+from corral.core.replicas.placement import Need
 from corral.core.replicas.scaling import ScalingPace
 from corral.store.engine.database import AfterMigration, Body, Database, StoreConflict
 from corral.store.engine.retrying import MOST_CONFLICTS, RetryingDatabase
@@ -22,7 +24,7 @@ from harness.databases import Rig
 from harness.reconcile import make_runtime
 from harness.waiting import wait_until_async
 from sim.world import Builds, NoPeers, NoTraffic
-from store.serving.test_replicas import IDS, TINY, add_nodes, loaded, make_node, reserve
+from store.serving.test_replicas import IDS, TINY, add_nodes, decide, loaded, make_node, reserve
 
 T = TypeVar("T")
 AWAY = Unavailable("the store does not answer")
@@ -86,12 +88,14 @@ async def replication(faulty: Faulty, connect: Connect) -> Replication:
     return make_replication(Stores(faulty, IDS), await connect())
 
 
-def make_replication(stores: Stores, bus: Bus, runtime: ReconcileRuntime | None = None) -> Replication:
+def make_replication(
+    stores: Stores, bus: Bus, runtime: ReconcileRuntime | None = None, builds: Builds | None = None
+) -> Replication:
     return Replication(
         runtime or make_runtime(stores, "f1"),
         stores=stores,
         bus=bus,
-        builds=Builds(),
+        builds=builds or Builds(),
         peers=NoPeers(),
         traffic=NoTraffic(),
         grpc=None,
@@ -166,6 +170,35 @@ async def test_a_wait_ends_in_its_own_time_and_says_what_it_waited_for(
     settled = await replication.coordinator.load("tiny", within_s=0.2)
     assert settled.progress is not None
     assert settled.progress.reason == str(AWAY)
+
+
+@pytest.mark.processes
+async def test_a_model_is_refused_only_when_a_new_node_has_reported_its_backends(
+    stores: Stores, connect: Connect
+) -> None:
+    await add_nodes(stores, make_node("a"))
+    await stores.models.save(TINY, "ann")
+    builds = NoBuilds()
+    replication = make_replication(stores, await connect(), builds=builds)
+    [waiting] = await wait_for_it(replication, 1)
+
+    async def must_wait() -> bool:
+        jobs = await stores.load_claims.claim("f2", lease_s=60, most=1)
+        for job in jobs:
+            decision = await decide(stores, Need(model="tiny"))
+            await stores.load_claims.wait(job, decision, "no node can take it", again_in_s=300)
+        return bool(jobs)
+
+    async def was_examined_twice() -> bool:
+        return builds.asked >= 2
+
+    await wait_until_async(must_wait, what="the load was asked for")
+    await wait_until_async(was_examined_twice, what="it was examined again, though the load waits for the same")
+    assert not waiting.done()
+    await has(stores, "a", [])
+    settled = await waiting
+    assert settled.is_lasting
+    assert "No gallery has a backend named" in settled.cause
 
 
 @pytest.mark.processes

@@ -36,7 +36,10 @@ async def nothing(*_: object) -> None:
 
 
 class NoBuilds(Builds):
+    asked = 0
+
     async def recall(self, reference: str, nodes: Iterable[Node]) -> Mapping[NodeId, BuildResolution | Unresolved]:
+        self.asked += 1
         return {node.id: Unfit(f"No gallery has a backend named {reference}") for node in nodes}
 
 
