@@ -198,6 +198,7 @@ async def test_a_model_is_refused_only_when_a_new_node_has_reported_its_backends
     await has(stores, "a", [])
     settled = await waiting
     assert settled.is_lasting
+    assert settled.cause is not None
     assert "No gallery has a backend named" in settled.cause
 
 
