@@ -7,7 +7,8 @@
 Each server gets one core. The load generator (wrk; our own for streams) and the mock replica share the other core.
 Rounds alternate between the servers. The result is the median of the rounds and the ratios that the goals are about.
 `corral` is the gateway alone with a fixed route table, with keys, routing, limits, queue and metrics switched on.
-`limited` is the same with a key that has every kind of limit. `product` is a whole `corral up` with its defaults,
+`limited` is the same process asked with a key that has every kind of limit: two processes of the same program differ
+by several percent. `product` is a whole `corral up` with its defaults,
 measured from outside: bus, frontend and worker share the server's core, and the worker starts the mock replica. Its key
 has every kind of limit too, in this checkout.
 
@@ -42,7 +43,7 @@ import uvloop
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ROOT / "benchmarks" / "serving_parts"
 # Long and random: LiteLLM does not start with a weak key.
-KEY = f"sk-{secrets.token_hex(32)}"
+KEY, LIMITED_KEY = (f"sk-{secrets.token_hex(32)}" for _ in range(2))
 SERVER_CORE, LOAD_CORE = "0", "1"
 CONNECTIONS = (1, 32, 256)
 STREAMS = (100, 500)
@@ -231,12 +232,11 @@ def contestants(directory: Path, wanted: set[str], base: int, compare: Path | No
             config.write_text(NGINX.format(dir=directory, address=address, port=base + 1))
             process = start(["nginx", "-c", str(config)], directory / "nginx.log")
             found.append(Contestant("nginx", base + 1, process))
-        if "corral" in wanted:
+        if wanted & {"corral", "limited"}:
             command = [python, str(PARTS / "corral_gateway.py"), str(base + 2), address, KEY]
-            found.append(Contestant("corral", base + 2, start(command, directory / "corral.log")))
-        if "limited" in wanted:
-            command = [python, str(PARTS / "corral_gateway.py"), str(base + 6), address, KEY, "--limits"]
-            found.append(Contestant("limited", base + 6, start(command, directory / "limited.log")))
+            process = start([*command, "--limited-key", LIMITED_KEY], directory / "corral.log")
+            found.append(Contestant("corral", base + 2, process))
+            found.append(Contestant("limited", base + 2, process, key=LIMITED_KEY))
         if "product" in wanted:
             found.append(start_product("product", directory, base + 7, ROOT))
         if "product" in wanted and compare is not None:
@@ -336,7 +336,7 @@ def measure_streams(contestant: Contestant, streams: int, seconds: float) -> dic
     }
 
 
-def run(options: argparse.Namespace) -> dict[str, dict[str, dict[str, float]]]:
+def run(options: argparse.Namespace) -> "Results":
     cases = {f"{count} connections": ("requests", count, "short") for count in CONNECTIONS}
     cases["32 kB prompts, 32 connections"] = ("requests", 32, "long")
     cases |= {f"{count} streams": ("streams", count, "") for count in STREAMS}
@@ -364,21 +364,23 @@ def run(options: argparse.Namespace) -> dict[str, dict[str, dict[str, float]]]:
                         )
                         contestant.measured.setdefault(case, []).append(measured)
             return {
-                case: {
-                    each.name: {
-                        unit: statistics.median(one[unit] for one in each.measured[case])
-                        for unit in ("per_s", "cpu_us", "p50_us", "errors")
-                    }
-                    | {
-                        "best_per_s": max(one["per_s"] for one in each.measured[case]),
-                        "best_cpu_us": min(one["cpu_us"] for one in each.measured[case]),
-                        "best_p50_us": min(one["p50_us"] for one in each.measured[case]),
-                    }
-                    for each in entered
-                    if case in each.measured
-                }
+                case: {each.name: Measured(each.measured[case]) for each in entered if case in each.measured}
                 for case in cases
             }
+
+
+class Measured:
+    """One server in one case."""
+
+    def __init__(self, rounds: list[dict[str, float]]) -> None:
+        self.rounds = rounds
+        self.median = {unit: statistics.median(one[unit] for one in rounds) for unit in rounds[0]}
+        self.best = {unit: min(one[unit] for one in rounds) for unit in rounds[0]}
+        self.best["per_s"] = max(one["per_s"] for one in rounds)
+
+
+Results = dict[str, dict[str, Measured]]
+"""By case and server."""
 
 
 @dataclass(frozen=True)
@@ -391,13 +393,15 @@ class Goal:
     most: float | None = None
     who: str = "corral"
 
-    def judge(self, results: dict[str, dict[str, dict[str, float]]]) -> str | None:
+    def judge(self, results: Results) -> str | None:
         case = results.get(self.case, {})
         if self.who not in case or self.other not in case:
             return None
-        if not case[self.other]["per_s"]:
+        if not case[self.other].median["per_s"]:
             return f"       {self.case}: {self.what}: {self.other} answered none"
-        ratio = case[self.who][self.unit] / max(1e-9, case[self.other][self.unit])
+        # Round by round where possible: the machine's speed changes between rounds.
+        rounds = zip(case[self.who].rounds, case[self.other].rounds, strict=False)
+        ratio = statistics.median(one[self.unit] / max(1e-9, another[self.unit]) for one, another in rounds)
         met = (self.least is None or ratio >= self.least) and (self.most is None or ratio <= self.most)
         wanted = f">= {self.least:g}" if self.least is not None else f"<= {self.most:g}"
         return f"{'met   ' if met else 'MISSED'} {self.case}: {self.what} {ratio:.2f} x {self.other} (goal {wanted})"
@@ -435,25 +439,26 @@ def goals() -> list[Goal]:
     return found
 
 
-def changes(results: dict[str, dict[str, dict[str, float]]]) -> Iterator[str]:
+def changes(results: Results) -> Iterator[str]:
     """What changed from the other checkout, in percent. Other load on the machine disturbs the best round least."""
     for case, by_name in results.items():
         for name, other in (("corral", "before"), ("product", "product before")):
             if name not in by_name or other not in by_name:
                 continue
             before, now = by_name[other], by_name[name]
-            for prefix, rounds in (("", "median"), ("best_", "best round")):
+            for kind, ours, theirs in (("median", now.median, before.median), ("best round", now.best, before.best)):
                 parts = [
-                    f"{label} {(now[prefix + unit] / max(1e-9, before[prefix + unit]) - 1) * 100:+.1f} %"
+                    f"{label} {(ours[unit] / max(1e-9, theirs[unit]) - 1) * 100:+.1f} %"
                     for label, unit in (("throughput", "per_s"), ("CPU each", "cpu_us"), ("p50", "p50_us"))
                 ]
-                yield f"change of {name}, {case}, {rounds}: {', '.join(parts)}"
-            nginx = by_name.get("nginx", {}).get("per_s")
+                yield f"change of {name}, {case}, {kind}: {', '.join(parts)}"
+            nginx = by_name["nginx"].median["per_s"] if "nginx" in by_name else 0.0
             if nginx:
-                yield f"{name}, {case}: {before['per_s'] / nginx:.3f} x nginx before, {now['per_s'] / nginx:.3f} now"
+                told = [f"{one.median['per_s'] / nginx:.3f}" for one in (before, now)]
+                yield f"{name}, {case}: {told[0]} x nginx before, {told[1]} now"
 
 
-def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
+def show(results: Results) -> None:
     for case, by_name in results.items():
         if not by_name:
             continue
@@ -461,7 +466,7 @@ def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
         print(f"\n{case}")
         unit = "chunks/s" if streams else "requests/s"
         print(f"  {'':14} {unit:>12} {'us CPU each':>12} {'first chunk ms' if streams else 'p50 ms':>15} {'errors':>8}")
-        for name, one in by_name.items():
+        for name, one in ((name, found.median) for name, found in by_name.items()):
             if not one["per_s"]:
                 print(f"  {name:14} {'none answered':>12} {one['errors']:36.0f}")
                 continue
@@ -491,7 +496,8 @@ def main() -> None:
     results = run(options)
     show(results)
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+        told = {case: {name: one.rounds for name, one in by_name.items()} for case, by_name in results.items()}
+        options.json.write_text(json.dumps(told, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Corral's gateway on a port, as a frontend runs it, with a fixed route table in place of the store's replicas.
 
-    corral_gateway.py PORT ADDRESS[,ADDRESS...] KEY [--model NAME] [--shared] [--limits]
+    corral_gateway.py PORT ADDRESS[,ADDRESS...] KEY [--model NAME] [--shared] [--limited-key KEY]
 
 Keys are read from a real SQLite store, and usage is written to it. Routing, limits, queue and metrics are on, and
 garbage is collected as in a frontend.
@@ -77,8 +77,9 @@ async def main(options: argparse.Namespace, directory: Path) -> None:
     listener = bind_socket("127.0.0.1", options.port, setting="PORT", shared=options.shared)
     database = await open_database(f"sqlite://{directory}/bench.db", connections=2, clock=clock, ids=ids)
     store = AccessStore(database)
-    limits = HIGH_LIMITS if options.limits else NO_LIMITS
-    await store.add_key(id=ids.uuid(), name="bench", scope=Scope.USER, key=options.key, actor="bench", limits=limits)
+    for name, key, limits in (("bench", options.key, NO_LIMITS), ("limited", options.limited_key, HIGH_LIMITS)):
+        if key:
+            await store.add_key(id=ids.uuid(), name=name, scope=Scope.USER, key=key, actor="bench", limits=limits)
     keys = StoredKeys(store, Authorizer(store, BruteForceGuard(clock), clock=clock, auth=True), auth=True)
     usage = UsageCounter(UsageStore(database), writer="bench")
     async with HttpUpstream() as upstream, asyncio.TaskGroup() as tasks:
@@ -104,7 +105,7 @@ if __name__ == "__main__":
     parser.add_argument("addresses")
     parser.add_argument("key")
     parser.add_argument("--model", default="bench")
-    parser.add_argument("--limits", action="store_true", help="give the key every kind of limit")
+    parser.add_argument("--limited-key", default="", help="a second key, which has every kind of limit")
     parser.add_argument("--shared", action="store_true", help="listen beside other processes on the same port")
     with tempfile.TemporaryDirectory() as directory:
         arguments = parser.parse_args()

@@ -228,3 +228,52 @@ def test_no_sixty_seconds_hold_more_requests_than_the_limit_and_counts_do_not_dr
         assert sum(start_s <= at_s < start_s + 60 for at_s in admitted) <= most
     meter.roll(now_s + 100)
     assert (meter.requests, meter.tokens, meter.recent_requests, meter.recent_tokens, meter.open) == (0, 0, 0, 0, 0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ask", "ask", "ask", "end", "elsewhere", "midnight", "other-limits"]),
+                  st.sampled_from([0.0, 0.0, 0.0, 0.3, 5.0]), st.integers(0, 60)),
+        max_size=60,
+    ),
+    st.tuples(*[st.sampled_from([0, 3, 200])] * 5),
+)  # fmt: skip
+def test_admitting_quickly_decides_and_counts_as_looking_at_every_limit_does(
+    steps: list[tuple[str, float, int]], limits: tuple[int, ...]
+) -> None:
+    quick, slow, now_s = KeyMeter("k"), KeyMeter("k"), T
+    periods = Periods(day=1, day_ends_s=50_000.0, month_ends_s=900_000.0)
+    by_name: dict[str, Any] = dict(zip([kind.value for kind in LimitKind], limits, strict=True))
+    in_force = [LimitsInForce(**by_name), LimitsInForce(requests_per_minute=2, tokens_per_day=100)]
+    open_ones = []
+    for kind, pause_s, number in steps:
+        now_s += pause_s
+        match kind:
+            case "ask":
+                found = quick.admit(in_force[0], number, now_s, periods)
+                expected = slow.refuses(in_force[0], number, now_s, periods)
+                assert found == (expected or (quick, number, now_s, periods.day))
+                if expected is None:
+                    assert found.__class__ is tuple
+                    open_ones.append((found, slow.begin(number, now_s, periods)))
+            case "end" if open_ones:
+                for meter, metered in zip((quick, slow), open_ones.pop(), strict=True):
+                    meter.end(metered, number, number, now_s, periods)
+            case "elsewhere":
+                for meter in (quick, slow):
+                    meter.add_elsewhere(1, number, number, now_s)
+                    meter.add_open_elsewhere(number % 2)
+            case "midnight":
+                periods.day += 1
+                quick.begin_day()
+                slow.begin_day()
+            case "other-limits":
+                in_force.reverse()
+        wanted = in_force[0]
+        used = (slow.requests, slow.tokens)
+        most = (wanted.requests_per_minute, wanted.tokens_per_minute)
+        assert quick.left(wanted) == tuple(max(0, m - u) for m, u in zip(most, used, strict=True))
+    quick.roll(now_s)
+    slow.roll(now_s)
+    for name in ("requests", "tokens", "open", "day_tokens", "month_tokens", "own", "recent_requests", "recent_tokens"):
+        assert getattr(quick, name) == getattr(slow, name), name

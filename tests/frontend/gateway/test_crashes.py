@@ -220,7 +220,7 @@ async def test_a_crash_while_a_request_is_counted_is_not_the_clients_concern(
     one = await replica("one")
     gateway.serve("m", one)
     one.script = script
-    gateway.gateway.accounting = FaultyAccounting(gateway.gateway.traces, None, None)
+    gateway.gateway.accounting = FaultyAccounting(gateway.gateway.traces, gateway.gateway.meters, None)
     with capture_logs() as logs:
         for _ in range(3):
             assert (await ask(client, body))[0] == 200

@@ -10,7 +10,7 @@ import pytest
 
 from corral.core.access.calendar import DAY_MS
 from corral.core.access.key_limits import LimitsInForce, Priority
-from corral.core.access.key_meter import MeteredRequest
+from corral.core.access.key_meter import METER, Refusal
 from corral.core.access.token_estimate import OUTPUT_TOKENS
 from corral.core.replicas.attached import UpstreamProtocol
 from corral.core.replicas.public_routes import PublicRoute, RouteTarget
@@ -562,9 +562,10 @@ def test_a_key_that_is_used_again_goes_on_with_its_counts_until_nobody_needs_the
     limits = LimitsInForce(requests_per_minute=10)
 
     def use_and_prune() -> int:
-        metered = meters.admit("k", limits, b"", None, is_form=False, now_s=time["now_s"])
-        assert isinstance(metered, MeteredRequest)
-        meters.settle(metered, b"", time["now_s"])
+        metered = meters.admit("k", limits, b"", None, False, time["now_s"])
+        assert not isinstance(metered, Refusal)
+        metered[METER].open -= 1
+        meters.correct([metered], 0, 0)
         (message,) = meters.messages()
         time["now_s"] += 62
         meters.prune(time["now_s"])
@@ -604,17 +605,17 @@ async def test_a_busy_key_begins_a_new_day_however_fast_the_store_answers_at_mid
     midnight_ms = (day + 1) * DAY_MS
     store.now_ms, store.today, store.earlier = midnight_ms - 1000, {"k": 900}, {}
     await meters.read_sums(store)
-    open_one = meters.admit("k", limits, b"", 50, is_form=False, now_s=time["now_s"])
-    assert isinstance(open_one, MeteredRequest)
-    assert open_one.meter.day_tokens == 950
+    open_one = meters.admit("k", limits, b"", 50, False, time["now_s"])
+    assert not isinstance(open_one, Refusal)
+    assert open_one[METER].day_tokens == 950
     # The first answer took longer than this one, so midnight came earlier at the store than it seems here.
     time["now_s"] += 1.1 - faster_ms / 1000
     store.now_ms, store.today, store.earlier = midnight_ms + 100, {}, {"k": 900} if month_tokens else {}
     await meters.read_sums(store)
-    assert (open_one.meter.day_tokens, open_one.meter.month_tokens) == (0, month_tokens)
+    assert (open_one[METER].day_tokens, open_one[METER].month_tokens) == (0, month_tokens)
     assert meters.periods.day == day + 1
     assert 86_399 < meters.periods.day_ends_s - time["now_s"] < 86_400
-    assert isinstance(meters.admit("k", limits, b"", 500, is_form=False, now_s=time["now_s"]), MeteredRequest)
+    assert not isinstance(meters.admit("k", limits, b"", 500, False, time["now_s"]), Refusal)
 
 
 async def test_an_answer_of_the_store_from_before_midnight_does_not_bring_the_old_day_back() -> None:
@@ -622,12 +623,12 @@ async def test_an_answer_of_the_store_from_before_midnight_does_not_bring_the_ol
     meters, store = KeyMeters(frontend="f", run="r", now_s=lambda: time["now_s"]), SumsAt()
     store.now_ms, store.today = DAY_MS - 1000, {"k": 900}
     await meters.read_sums(store)
-    found = meters.admit("k", LimitsInForce(tokens_per_day=1000), b"", 50, is_form=False, now_s=time["now_s"])
-    assert isinstance(found, MeteredRequest)
+    found = meters.admit("k", LimitsInForce(tokens_per_day=1000), b"", 50, False, time["now_s"])
+    assert not isinstance(found, Refusal)
     time["now_s"] += 1.5
     store.now_ms = DAY_MS - 1
     await meters.read_sums(store)
-    assert (meters.periods.day, found.meter.day_tokens) == (1, 0)
+    assert (meters.periods.day, found[METER].day_tokens) == (1, 0)
 
 
 @pytest.mark.parametrize("is_loading", [False, True], ids=["busy", "being-loaded"])

@@ -4,6 +4,7 @@ import pytest
 
 from corral.core.access.calendar import DAY_MS, month_days
 from corral.core.access.key_limits import KeyLimits, LimitsInForce, Priority
+from corral.core.access.key_meter import TOKENS, MeteredRequest, Refusal
 from corral.core.errors import Conflict, InvalidInput, NotFound
 from corral.frontend.gateway.key_meters import KeyMeters
 from corral.store.access.api_keys import ApiKey, Scope, hash_secret
@@ -120,8 +121,8 @@ async def test_a_process_that_starts_knows_what_was_spent_and_a_new_day_begins_a
     await meters.read_sums(stores.usage)
     limits = LimitsInForce(tokens_per_day=300)
 
-    def ask() -> object:
-        return meters.admit("a", limits, b"x" * 800, 1, is_form=False, now_s=time.now_s)
+    def ask() -> MeteredRequest | Refusal:
+        return meters.admit("a", limits, b"x" * 800, 1, False, time.now_s)
 
     refused = ask()
     assert getattr(refused, "used", None) == 100
@@ -133,4 +134,6 @@ async def test_a_process_that_starts_knows_what_was_spent_and_a_new_day_begins_a
     assert getattr(ask(), "used", None) == 100, "half a second before midnight"
     time.now_s += 0.5
     meters.roll_periods(time.now_s)
-    assert getattr(ask(), "tokens", None) == 201, "admitted, although the store was not read since"
+    admitted = ask()
+    assert not isinstance(admitted, Refusal)
+    assert admitted[TOKENS] == 201, "admitted, although the store was not read since"

@@ -1,6 +1,6 @@
 """The limits of an API key: its own, the cluster's defaults, and what is in force."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 NO_LIMIT = 0
@@ -45,6 +45,11 @@ class LimitsInForce:
     tokens_per_day: int = NO_LIMIT
     tokens_per_month: int = NO_LIMIT
     priority: Priority = Priority.NORMAL
+    counts_tokens: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        counts = bool(self.tokens_per_minute or self.tokens_per_day or self.tokens_per_month)
+        object.__setattr__(self, "counts_tokens", counts)  # asked for every request
 
     @property
     def has_any(self) -> bool:
@@ -54,19 +59,15 @@ class LimitsInForce:
     def has_budget(self) -> bool:
         return bool(self.tokens_per_day or self.tokens_per_month)
 
-    @property
-    def counts_tokens(self) -> bool:
-        return bool(self.tokens_per_minute or self.tokens_per_day or self.tokens_per_month)
-
 
 NO_LIMITS, UNLIMITED = KeyLimits(), LimitsInForce()
 
 
 def limits_in_force(own: KeyLimits, defaults: KeyLimits) -> LimitsInForce:
     chosen = {}
-    for field in fields(KeyLimits):
-        value = getattr(own, field.name)
-        value = getattr(defaults, field.name) if value is None else value
+    for name in (each.name for each in fields(KeyLimits)):
+        value = getattr(own, name)
+        value = getattr(defaults, name) if value is None else value
         if value is not None:
-            chosen[field.name] = value
+            chosen[name] = value
     return LimitsInForce(**chosen)

@@ -1,14 +1,18 @@
 """What one key has used lately, on all frontends, and whether another request fits its limits.
 
 Every frontend process has a meter for each limited key that it serves. It counts its own requests at once and those of
-the other processes as it hears of them, so a decision reads memory only. Times come from a clock that never jumps."""
+the other processes as it hears of them, so a decision reads memory only. Times come from a clock that never jumps.
+
+Most requests fit with much to spare. So what the limits still allow is computed about once a second, and a request only
+takes from that; `catch_up` counts what was taken."""
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Final, NamedTuple
 
-from corral.core.access.key_limits import LimitKind, LimitsInForce
+from corral.core.access.key_limits import LIMIT_MAX, UNLIMITED, LimitKind, LimitsInForce
 from corral.core.access.token_estimate import OUTPUT_TOKENS
 
 WINDOW_S = 60
@@ -61,24 +65,22 @@ class Periods:
     month_ends_s: float = 0.0
 
 
-class MeteredRequest:
-    """A request that was admitted: what was counted for it in advance."""
-
-    __slots__ = ("began_s", "day", "meter", "tokens")
-
-    def __init__(self, meter: "KeyMeter", tokens: int, *, began_s: float, day: int) -> None:
-        self.meter = meter
-        self.tokens = tokens
-        self.began_s = began_s
-        self.day = day
+MeteredRequest = tuple["KeyMeter", int, float, int]
+"""A request that was admitted: its meter, the tokens that were counted in advance, when it began, and on which day. A
+plain tuple, because it is made for every request."""
+METER: Final = 0
+TOKENS: Final = 1
+BEGAN_S: Final = 2
+DAY: Final = 3
+_TOKENS_OF, _BEGAN_OF, _DAY_OF = itemgetter(TOKENS), itemgetter(BEGAN_S), itemgetter(DAY)
 
 
 class KeyMeter:
     __slots__ = (
-        "_learned", "_learned_until_s", "_seconds", "average_output", "day_tokens", "key_id", "month_tokens", "open",
-        "open_elsewhere",
-        "own_requests", "own_spent", "own_tokens", "recent_requests", "recent_tokens", "requests", "tokens",
-        "unpublished",
+        "_learned", "_learned_until_s", "_left_requests", "_left_requests_before", "_left_tokens",
+        "_left_tokens_before", "_open_max", "_quick_limits", "_quick_until_s", "_seconds", "average_output",
+        "day_tokens", "key_id", "month_tokens", "open", "open_elsewhere", "own_requests", "own_spent", "own_tokens",
+        "recent_requests", "recent_tokens", "requests", "tokens", "unpublished",
     )  # fmt: skip
 
     def __init__(self, key_id: str, own: OwnUse | None = None) -> None:
@@ -89,7 +91,7 @@ class KeyMeter:
         """Requests and tokens within the window that one process reported of others, which were not heard yet."""
         self._learned_until_s = 0.0
         self.requests = 0
-        """Within the window, as `tokens`."""
+        """Within the window, as `tokens`. These and all that follow are as of the last `catch_up`."""
         self.tokens = 0
         self.open = 0
         """At this process."""
@@ -101,13 +103,81 @@ class KeyMeter:
         """Of this process alone, within the window."""
         self.average_output = float(OUTPUT_TOKENS)
         self.unpublished = False
+        # What requests may take without another look at the limits, until the current second ends.
+        self._quick_limits = UNLIMITED
+        self._quick_until_s = 0.0
+        self._left_requests = self._left_requests_before = 0
+        self._left_tokens = self._left_tokens_before = 0
+        self._open_max = 0
 
     @property
     def own(self) -> OwnUse:
+        self.catch_up()
         return OwnUse(self.own_requests, self.own_tokens, self.own_spent)
 
+    def left(self, limits: LimitsInForce) -> tuple[int, int]:
+        """The requests and tokens that the limits per minute still allow."""
+        requests = limits.requests_per_minute - self.requests - (self._left_requests_before - self._left_requests)
+        tokens = limits.tokens_per_minute - self.tokens - (self._left_tokens_before - self._left_tokens)
+        return max(0, requests), max(0, tokens)
+
+    def admit(self, limits: LimitsInForce, tokens: int, now_s: float, periods: Periods) -> "MeteredRequest | Refusal":
+        """Counts a request, if it fits."""
+        left = self._left_tokens - tokens
+        if (
+            left >= 0
+            and self._left_requests > 0
+            and self.open < self._open_max
+            and now_s < self._quick_until_s
+            and limits is self._quick_limits
+        ):
+            self._left_tokens = left
+            self._left_requests -= 1
+            self.open += 1
+            return (self, tokens, now_s, periods.day)
+        refusal = self.refuses(limits, tokens, now_s, periods)
+        if refusal is not None:
+            return refusal
+        metered = self.begin(tokens, now_s, periods)
+        self._quick_limits = limits
+        self._quick_until_s = float(self._seconds[-1].second + 1)
+        most = limits.requests_per_minute
+        self._left_requests = self._left_requests_before = most - self.requests if most else LIMIT_MAX
+        self._left_tokens = self._left_tokens_before = min(
+            limits.tokens_per_minute - self.tokens if limits.tokens_per_minute else LIMIT_MAX,
+            limits.tokens_per_day - self.day_tokens if limits.tokens_per_day else LIMIT_MAX,
+            limits.tokens_per_month - self.month_tokens if limits.tokens_per_month else LIMIT_MAX,
+        )
+        self._open_max = limits.concurrent_requests - self.open_elsewhere if limits.concurrent_requests else LIMIT_MAX
+        return metered
+
+    def catch_up(self) -> None:
+        """Counts the requests that were admitted quickly. Then the next one has another look at the limits."""
+        self._quick_until_s = 0.0
+        requests = self._left_requests_before - self._left_requests
+        if requests:
+            tokens = self._left_tokens_before - self._left_tokens
+            self._left_requests_before, self._left_tokens_before = self._left_requests, self._left_tokens
+            self._count(self._seconds[-1], requests, tokens)
+
+    def _count(self, second: _Second, requests: int, tokens: int) -> None:
+        second.requests += requests
+        second.tokens += tokens
+        second.own_requests += requests
+        second.own_tokens += tokens
+        self.requests += requests
+        self.tokens += tokens
+        self.recent_requests += requests
+        self.recent_tokens += tokens
+        self.day_tokens += tokens
+        self.month_tokens += tokens
+        self.own_requests += requests
+        self.own_tokens += tokens
+        self.own_spent += tokens
+
     def roll(self, now_s: float) -> None:
-        """Forgets what has left the window."""
+        """Counts all requests, and forgets what has left the window."""
+        self.catch_up()
         seconds = self._seconds
         first = int(now_s) - _COUNTED_S
         while seconds and seconds[0].second <= first:
@@ -166,22 +236,10 @@ class KeyMeter:
 
     def begin(self, tokens: int, now_s: float, periods: Periods) -> MeteredRequest:
         """Counts an admitted request, with the tokens that it is expected to use."""
-        second = self._now(now_s)
-        second.requests += 1
-        second.tokens += tokens
-        second.own_requests += 1
-        second.own_tokens += tokens
-        self.requests += 1
-        self.tokens += tokens
-        self.recent_requests += 1
-        self.recent_tokens += tokens
-        self.day_tokens += tokens
-        self.month_tokens += tokens
-        self.own_requests += 1
-        self.own_tokens += tokens
-        self.own_spent += tokens
+        self.catch_up()
+        self._count(self._now(now_s), 1, tokens)
         self.open += 1
-        return MeteredRequest(self, tokens, began_s=now_s, day=periods.day)
+        return (self, tokens, now_s, periods.day)
 
     def end(self, metered: MeteredRequest, tokens_in: int, tokens_out: int, now_s: float, periods: Periods) -> None:
         """Replaces the estimate by what the request used."""
@@ -193,13 +251,13 @@ class KeyMeter:
     ) -> None:
         """Replaces the estimates of requests that are no longer open by what they used together. Many are corrected
         at once: for each alone, it would cost as much as to admit it."""
-        estimated = expired = of_today = 0
-        for metered in ended:
-            estimated += metered.tokens
-            if now_s - metered.began_s >= WINDOW_S:
-                expired += metered.tokens
-            if metered.day == periods.day:
-                of_today += metered.tokens
+        self.catch_up()
+        estimated = of_today = sum(map(_TOKENS_OF, ended))
+        expired = 0
+        if now_s - min(map(_BEGAN_OF, ended)) >= WINDOW_S:
+            expired = sum(metered[TOKENS] for metered in ended if now_s - metered[BEGAN_S] >= WINDOW_S)
+        if min(map(_DAY_OF, ended)) != periods.day:
+            of_today = sum(metered[TOKENS] for metered in ended if metered[DAY] == periods.day)
         if tokens_out:
             share = min(1.0, len(ended) / _AVERAGE_OVER)
             self.average_output += (tokens_out / len(ended) - self.average_output) * share
@@ -214,10 +272,12 @@ class KeyMeter:
     ) -> None:
         """Ends a request without an answer. `was_sent`: a replica worked for it: the estimate stays in the window.
         `prompt`: its tokens, if budgets are charged for them."""
+        self.catch_up()
         self.open -= 1
-        if not was_sent and now_s - metered.began_s < WINDOW_S:
-            self._correct(-metered.tokens, now_s)
-        self._spend(prompt - metered.tokens, prompt - (metered.tokens if metered.day == periods.day else 0))
+        _, tokens, began_s, day = metered
+        if not was_sent and now_s - began_s < WINDOW_S:
+            self._correct(-tokens, now_s)
+        self._spend(prompt - tokens, prompt - (tokens if day == periods.day else 0))
 
     def _correct(self, change: int, now_s: float) -> None:
         if not change:
@@ -282,8 +342,21 @@ class KeyMeter:
         self._learned = learned_requests, learned_tokens
         self.add_elsewhere(requests, tokens, 0, now_s)
 
+    def add_open_elsewhere(self, change: int) -> None:
+        self.catch_up()
+        self.open_elsewhere += change
+
+    def begin_day(self) -> None:
+        self.catch_up()
+        self.day_tokens = 0
+
+    def begin_month(self) -> None:
+        self.catch_up()
+        self.month_tokens = 0
+
     def adopt_sums(self, day_tokens: int, month_tokens: int, now_s: float) -> None:
         """The sums of the store. While requests end, they are late."""
+        self.catch_up()
         if self.is_idle(now_s):
             self.day_tokens, self.month_tokens = day_tokens, month_tokens
         else:

@@ -32,3 +32,12 @@ def estimate_output(stated: object, usual: float = OUTPUT_TOKENS) -> int:
     average of the key's answers."""
     expected = int(usual)
     return min(stated, expected) if isinstance(stated, int) and stated > 0 else expected
+
+
+def estimate_tokens(body: bytes, is_form: bool, stated: object, usual: float) -> int:
+    """The sum of both, without further calls where that is possible: it runs for every request of a limited key."""
+    size = len(body)
+    if is_form or size > _ONLY_TEXT_BYTES:
+        return estimate_prompt(body, is_form=is_form) + estimate_output(stated, usual)
+    expected = stated if stated.__class__ is int and 0 < stated < usual else int(usual)
+    return size // BYTES_PER_TOKEN + expected

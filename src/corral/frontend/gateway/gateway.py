@@ -76,14 +76,14 @@ class Gateway:
         self.draw = draw
         self.limits = limits
         self.traces = TraceBuffer(inflight.run[:8], clock)
-        self.accounting = RequestAccounting(self.traces, usage, versions)
+        self.meters = meters or KeyMeters(frontend="", run=inflight.run, now_s=self.now_s)
+        self.accounting = RequestAccounting(self.traces, self.meters, usage, versions)
         self.next_number = count(1).__next__
         self.cors_lines = cors_lines(limits.cors_origin)
         self._id_line = f"{self.cors_lines.decode()}x-request-id: {self.traces.prefix}"
         self.inflight = inflight
         self.frontend_line = f"{FRONTEND_HEADER}: {frontend_mark(inflight.frontend)}\r\n".encode()
         """For whoever attaches this server, so that a cluster does not attach itself."""
-        self.meters = meters or KeyMeters(frontend="", run=inflight.run, now_s=self.now_s)
         self.table = RouteTable(routes, make_endpoint=self._make_endpoint)
         self.connections: set[GatewayConnection] = set()
         self.buffered_bytes = 0
@@ -189,7 +189,6 @@ class Gateway:
         """Checks the queues' deadlines, twice a second. The server checks the connections' deadlines as often."""
         now_s = self.now_s()
         self.accounting.fold()
-        self.meters.fold(now_s)
         date = formatdate(self.clock.now_ms() / 1000, usegmt=True)
         self.last_lines = f"date: {date}\r\n{self._id_line}".encode()
         for served in self.table.models():

@@ -6,7 +6,7 @@ one window's worth of its own (ADR 0901). Daily and monthly budgets are the sums
 process reads every few seconds, and what was counted since."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,10 +15,9 @@ import structlog
 from corral.bus.messages import KeyCounts, KeyUse
 from corral.core.access.calendar import DAY_MS, ends_in_ms, month_days
 from corral.core.access.key_limits import LimitsInForce
-from corral.core.access.key_meter import KeyMeter, MeteredRequest, OwnUse, Periods, Refusal
-from corral.core.access.token_estimate import estimate_output, estimate_prompt
+from corral.core.access.key_meter import METER, KeyMeter, MeteredRequest, OwnUse, Periods, Refusal
+from corral.core.access.token_estimate import estimate_tokens
 from corral.core.errors import CorralError
-from corral.frontend.gateway.token_usage import ReportedUsage, read_usages
 from corral.store.serving.usage import KeyTokens
 from corral.system.loops import wait_or_timeout
 
@@ -32,7 +31,6 @@ FORGET_RETIRED_AFTER_S = 600.0
 READ_SUMS_EVERY_S = 2.0
 LATE_MS = 60_000
 KEYS_PER_MESSAGE = 2000
-BATCH = 64
 
 
 class TokenSums(Protocol):
@@ -49,92 +47,86 @@ class _Process:
     """Open requests by key, and when it said so."""
 
 
+class LimitedKey(KeyMeter):
+    """A meter, and what the answers to this key's requests say of its limits."""
+
+    __slots__ = ("lines", "lines_of", "lines_until_s")
+
+    def __init__(self, key_id: str, own: OwnUse | None = None) -> None:
+        super().__init__(key_id, own)
+        self.lines = b""
+        self.lines_of: object = None
+        """The client's protocol."""
+        self.lines_until_s = 0.0
+
+
 class KeyMeters:
     def __init__(self, *, frontend: str, run: str, now_s: Callable[[], float]) -> None:
         """`run`: identifies this run of this process."""
         self._frontend = frontend
         self._run = run
         self._now_s = now_s
-        self._meters: dict[str, KeyMeter] = {}
+        self._meters: dict[str, LimitedKey] = {}
         self._retired: dict[str, tuple[OwnUse, float]] = {}
         """What was counted for keys whose meters were removed, and when: the others may still know these counts."""
         self._unpublished: list[KeyMeter] = []
         self._others: dict[str, _Process] = {}
-        self._ended: list[tuple[MeteredRequest, ReportedUsage]] = []
         self._edge = asyncio.Event()
+        self.fold: Callable[[], None] = lambda: None
+        """Calls `correct` for all requests that were settled; set by whoever counts them."""
         self.periods = Periods()
         self._today: Mapping[str, int] = {}
         self._earlier: Mapping[str, int] = {}
         self._earlier_of: int | None = None
 
-    def find(self, key_id: str) -> KeyMeter | None:
-        self.fold(self._now_s())
+    def find(self, key_id: str) -> LimitedKey | None:
+        self.fold()
         meter = self._meters.get(key_id)
         if meter is not None:
             meter.roll(self._now_s())
         return meter
 
-    def _meter(self, key_id: str) -> KeyMeter:
+    def _meter(self, key_id: str) -> LimitedKey:
         meter = self._meters.get(key_id)
         if meter is None:
             own, _ = self._retired.pop(key_id, (None, 0.0))
-            meter = self._meters[key_id] = KeyMeter(key_id, own)
+            meter = self._meters[key_id] = LimitedKey(key_id, own)
             self._adopt(meter, self._now_s())
         return meter
 
     # Requests of this process
 
     def admit(
-        self, key_id: str, limits: LimitsInForce, body: bytes, stated: object, *, is_form: bool, now_s: float
+        self, key_id: str, limits: LimitsInForce, body: bytes, stated: object, is_form: bool, now_s: float
     ) -> MeteredRequest | Refusal:
         """`stated`: the longest answer that the client wants."""
         meter = self._meters.get(key_id) or self._meter(key_id)
         tokens = 0
         if limits.counts_tokens:
-            tokens = estimate_prompt(body, is_form=is_form) + estimate_output(stated, meter.average_output)
-        refusal = meter.refuses(limits, tokens, now_s, self.periods)
-        if refusal is not None and self._ended:  # with what was really used, it may fit
-            self.fold(now_s)
-            refusal = meter.refuses(limits, tokens, now_s, self.periods)
-        if refusal is not None:
-            return refusal
-        if not meter.unpublished:
-            self._note_changed(meter)
-        return meter.begin(tokens, now_s, self.periods)
+            tokens = estimate_tokens(body, is_form, stated, meter.average_output)
+        found = meter.admit(limits, tokens, now_s, self.periods)
+        if found.__class__ is Refusal:
+            self.fold()  # with what was really used, it may fit
+            found = meter.admit(limits, tokens, now_s, self.periods)
+        if not meter.unpublished and found.__class__ is tuple:
+            self.note_changed(meter)
+        return found
 
-    def settle(self, metered: MeteredRequest, reported: ReportedUsage, now_s: float) -> None:
-        """The request was answered, completely or in part. What it used is counted with the next batch."""
-        meter = metered.meter
-        meter.open -= 1
-        if not meter.unpublished:
-            self._note_changed(meter)
-        if metered.tokens:
-            self._ended.append((metered, reported))
-            if len(self._ended) >= BATCH:
-                self.fold(now_s)
-
-    def fold(self, now_s: float) -> None:
-        """Replaces the estimates of the requests that ended."""
-        ended, self._ended = self._ended, []
-        by_meter: dict[KeyMeter, list[tuple[MeteredRequest, ReportedUsage]]] = {}
-        for each in ended:
-            by_meter.setdefault(each[0].meter, []).append(each)
-        for meter, group in by_meter.items():
-            tokens_in, tokens_out = read_usages([part for _, part in group if isinstance(part, bytes)])
-            for _, part in group:
-                if isinstance(part, tuple):
-                    tokens_in += part[0]
-                    tokens_out += part[1]
-            meter.correct([metered for metered, _ in group], tokens_in, tokens_out, now_s, self.periods)
-            self._note_changed(meter)
+    def correct(self, ended: Sequence[MeteredRequest], tokens_in: int, tokens_out: int) -> None:
+        """Replaces the estimates of settled requests of one key by what they used together."""
+        meter = ended[0][METER]
+        meter.correct(ended, tokens_in, tokens_out, self._now_s(), self.periods)
+        self.note_changed(meter)
 
     def abandon(self, metered: MeteredRequest, now_s: float, *, was_sent: bool, prompt: int = 0) -> None:
         """The request ended without an answer. `was_sent`: a replica had begun to work for it. `prompt`: the tokens for
         which usage was counted all the same."""
-        metered.meter.abandon(metered, now_s, self.periods, was_sent=was_sent, prompt=prompt)
-        self._note_changed(metered.meter)
+        meter = metered[METER]
+        meter.abandon(metered, now_s, self.periods, was_sent=was_sent, prompt=prompt)
+        self.note_changed(meter)
 
-    def _note_changed(self, meter: KeyMeter) -> None:
+    def note_changed(self, meter: KeyMeter) -> None:
+        """The other processes must hear of it."""
         if not meter.unpublished:
             meter.unpublished = True
             self._unpublished.append(meter)
@@ -161,7 +153,7 @@ class KeyMeters:
                 # Never below what it had: messages may arrive in another order.
                 requests = max(0, counts.requests - before.requests)
                 meter.add_elsewhere(requests, counts.tokens - before.tokens, counts.spent - before.spent, now_s)
-            meter.open_elsewhere += counts.open - process.open.get(key_id, (0, 0.0))[0]
+            meter.add_open_elsewhere(counts.open - process.open.get(key_id, (0, 0.0))[0])
             if counts.open:
                 process.open[key_id] = (counts.open, now_s)
             else:
@@ -172,13 +164,13 @@ class KeyMeters:
         for run, process in list(self._others.items()):
             late = [key for key, (_, at_s) in process.open.items() if at_s < now_s - FORGET_OPEN_AFTER_S]
             for key_id in late:
-                self._meters[key_id].open_elsewhere -= process.open.pop(key_id)[0]
+                self._meters[key_id].add_open_elsewhere(-process.open.pop(key_id)[0])
             if process.heard_s < now_s - FORGET_PROCESS_AFTER_S:
                 del self._others[run]
 
     def _take_unpublished(self) -> Iterator[KeyUse]:
         now_s = self._now_s()
-        self.fold(now_s)
+        self.fold()
         changed, self._unpublished = self._unpublished, []
         for meter in changed:
             meter.unpublished = False
@@ -230,12 +222,12 @@ class KeyMeters:
         self._today = {}
         self._earlier_of = None
         for meter in self._meters.values():
-            meter.day_tokens = 0
+            meter.begin_day()
 
     def _begin_month(self) -> None:
         self._earlier = {}
         for meter in self._meters.values():
-            meter.month_tokens = 0
+            meter.begin_month()
 
     async def read_sums(self, store: TokenSums) -> None:
         found = await store.read_key_tokens(known_day=self._earlier_of)

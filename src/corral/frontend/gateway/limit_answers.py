@@ -27,12 +27,8 @@ limit of 0 is none. A plain tuple, because it is made for every request."""
 
 def allowance_of(limits: LimitsInForce, meter: KeyMeter) -> Allowance:
     """After a request was admitted: what it used leaves the window a minute later."""
-    requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
-    requests_left, tokens_left = requests - meter.requests, tokens - meter.tokens
-    return (
-        requests, max(0, requests_left), WINDOW_S,
-        tokens, max(0, tokens_left), WINDOW_S,
-    )  # fmt: skip
+    requests_left, tokens_left = meter.left(limits)
+    return limits.requests_per_minute, requests_left, WINDOW_S, limits.tokens_per_minute, tokens_left, WINDOW_S
 
 
 def allowance_after(refusal: Refusal, limits: LimitsInForce, meter: KeyMeter) -> Allowance:

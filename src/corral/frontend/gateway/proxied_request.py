@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import structlog
 
 from corral.core.access.key_limits import LimitsInForce
-from corral.core.access.key_meter import MeteredRequest, Refusal
+from corral.core.access.key_meter import METER, MeteredRequest, Refusal
 from corral.core.access.token_estimate import estimate_prompt
 from corral.core.errors import CorralError
 from corral.core.replicas.public_routes import TargetState
@@ -93,7 +93,7 @@ from corral.frontend.gateway.queueing import WEIGHTS, join_queue, make_place
 from corral.frontend.gateway.reply import ClientConnection, Reply, ReplyHead, encode_response
 from corral.frontend.gateway.request_head import RequestHead
 from corral.frontend.gateway.request_trace import FailedAttempt, RequestRecord, RequestTrace
-from corral.frontend.gateway.token_usage import ReportedUsage, cut_usage, with_prompt
+from corral.frontend.gateway.token_usage import PROMPT_MARK, ReportedUsage, cut_usage, with_prompt
 from corral.frontend.gateway.unsupported_endpoint import UnsupportedReply, explain_unsupported, unsupported
 from corral.frontend.gateway.upstream.calls import Failure, FailureKind, Headers, ResponseSink
 
@@ -105,6 +105,9 @@ P = ParamSpec("P")
 
 PREFIX_BYTES = 1024
 PROBE_WITHIN_S = 2.0
+LINES_KEPT_S = 0.01
+"""How long the answers to a key's concurrent requests repeat what its limits allow. A client that sends one request
+after the other always reads what is left after it."""
 _NO_HINT = (b"", "")
 _NOT_BEGUN = (b"", b":")
 """How data begins that may not be the answer yet: a head alone, and the comments that keep a stream of events alive."""
@@ -212,10 +215,11 @@ class ProxiedRequest:
                 routed = None
             if served is None or (routed is None and key.models is not None and served.name not in key.models):
                 raise unknown_model(table, key, name)
-            local = peek.answer_locally(self._gateway.clock.now_ms())
-            if local is not None:
-                self._answer(200, (b"content-type: application/json\r\n",), local)
-                return
+            if peek.__class__ is not Peek:
+                local = peek.answer_locally(self._gateway.clock.now_ms())
+                if local is not None:
+                    self._answer(200, (b"content-type: application/json\r\n",), local)
+                    return
             self._served = served
             self._peek = peek
             if peek.stream:
@@ -243,29 +247,37 @@ class ProxiedRequest:
 
     def _admit(self, key: ClientKey, limits: LimitsInForce, peek: Peek) -> None:
         """Raises ErrorResponse."""
-        gateway, head = self._gateway, self.head
-        assert key.id is not None
-        found = gateway.meters.admit(
-            key.id, limits, self.body, peek.stated_output, is_form=head.is_form, now_s=self._began_s
-        )
-        if found.__class__ is MeteredRequest:
-            self._metered = found
-            self._own_lines = head.protocol.limit_lines(allowance_of(limits, found.meter), gateway.clock)
-            return
-        assert isinstance(found, Refusal)
-        gateway.metrics.limited.child(found.kind.value).value += 1
-        meter = gateway.meters.find(key.id)
-        assert meter is not None
-        allowance = allowance_after(found, limits, meter)
-        raise over_limit(key.name, found, head.protocol.limit_lines(allowance, gateway.clock))
+        gateway, head, now_s = self._gateway, self.head, self._began_s
+        found = gateway.meters.admit(key.id or "", limits, self.body, peek.stated_output, head.is_form, now_s)
+        if isinstance(found, Refusal):
+            raise self._over_limit(key, limits, found)
+        self._metered = found
+        meter = found[METER]
+        if meter.open == 1 or now_s >= meter.lines_until_s or meter.lines_of is not head.protocol:
+            meter.lines = head.protocol.limit_lines(allowance_of(limits, meter), gateway.clock)
+            meter.lines_of, meter.lines_until_s = head.protocol, now_s + LINES_KEPT_S
+        self._own_lines = meter.lines
 
-    def _settle(self, metered: MeteredRequest, reported: ReportedUsage, now_s: float) -> None:
-        """The key's limits count what the answer reports in place of the estimate."""
+    def _over_limit(self, key: ClientKey, limits: LimitsInForce, refusal: Refusal) -> ErrorResponse:
+        gateway, protocol = self._gateway, self.head.protocol
+        gateway.metrics.limited.child(refusal.kind.value).value += 1
+        meter = gateway.meters.find(key.id or "")
+        assert meter is not None
+        allowance = allowance_after(refusal, limits, meter)
+        return over_limit(key.name, refusal, protocol.limit_lines(allowance, gateway.clock))
+
+    def _settle(self, metered: MeteredRequest, now_s: float) -> MeteredRequest | None:
+        """For an answer, complete or in part: whether the key's limits count what it reports in place of the
+        estimate."""
         self._metered = None
         if self._status >= 400:
             self._gateway.meters.abandon(metered, now_s, was_sent=False)
-        else:
-            self._gateway.meters.settle(metered, reported, now_s)
+            return None
+        meter = metered[METER]
+        meter.open -= 1
+        if not meter.unpublished:
+            self._gateway.meters.note_changed(meter)
+        return metered
 
     # Placement: at a replica, in the queue, or waiting for a load
 
@@ -1060,7 +1072,7 @@ class ProxiedRequest:
                 reported = phase.call.tokens or reported
                 if phase.reply is None or not phase.reply.is_events:
                     self._first_byte_s = ended_s  # a driver sends the head of an answer before the rest
-            if self._status < 400:
+            if self._status < 400 and (reported.__class__ is tuple or PROMPT_MARK not in reported):
                 reported = with_prompt(reported, self.body, is_form=self.head.is_form)
             gateway.accounting.add(
                 (
@@ -1068,11 +1080,10 @@ class ProxiedRequest:
                     self.head.path, self._began_s, self._first_byte_s, ended_s, self._trace,
                 ),
                 reported,
+                self._settle(self._metered, ended_s) if self._metered is not None else None,
             )  # fmt: skip
             if self._trace is not None:
                 self._trace.settle_turn(reported, self._status)
-            if self._metered is not None:
-                self._settle(self._metered, reported, ended_s)
             plan = self._plan
             if plan is not None:
                 gateway.metrics.routed.child(plan.route, served.name, plan.fallback_reason).value += 1
@@ -1090,11 +1101,10 @@ class ProxiedRequest:
         reported = reply.usage(complete=False)
         if self._first_byte_s or isinstance(self._phase, Relaying):  # otherwise the prompt counts where it is answered
             reported = with_prompt(reported, self.body, is_form=self.head.is_form)
-        self._gateway.accounting.count_part(record, reported, is_error=is_error)
+        metered = self._settle(self._metered, record.ended_s) if self._metered is not None else None
+        self._gateway.accounting.count_part(record, reported, metered, is_error=is_error)
         if self._trace is not None:
             self._trace.settle_turn(reported, self._status)
-        if self._metered is not None:
-            self._settle(self._metered, reported, record.ended_s)
 
     def _reject(self, response: ErrorResponse) -> None:
         phase = self._phase

@@ -11,7 +11,8 @@ from corral.frontend.gateway.upstream.calls import ChunkRelay
 _IN = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*(\d{1,12})[^\0]*')
 _OUT = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*(\d{1,12})[^\0]*')
 _MARK = b'_tokens"'
-_PROMPT_MARKS = (b'"prompt_tokens"', b'"input_tokens"')
+PROMPT_MARK = b'"prompt_tokens"'
+_PROMPT_MARKS = (PROMPT_MARK, b'"input_tokens"')
 # llama.cpp sends these with its last event even if the client did not ask for usage. Prompt tokens that it had cached
 # (`cache_n`) are part of this request all the same.
 _TIMINGS = b'"timings"'

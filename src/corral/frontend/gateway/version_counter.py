@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
 
 from corral.core.backends.serving_figures import BUCKETS, FIRST_TOKEN_BOUNDS_S, ServingFigures, VersionKey
 from corral.frontend.gateway.batch_writer import BatchStore, BatchWriter
@@ -9,6 +10,7 @@ from corral.frontend.gateway.request_trace import BEGAN_S, ENDED_S, FIRST_BYTE_S
 from corral.frontend.gateway.token_usage import ReportedUsage
 
 NOT_IMPLEMENTED = 501
+_TRACE = itemgetter(TRACE)
 
 
 class _Sums:
@@ -51,23 +53,28 @@ class VersionCounter(BatchWriter[VersionKey, ServingFigures]):
         records: Sequence[RecordFields],
         reported: Sequence[ReportedUsage],
         tokens_out: int,
+        seconds: float,
     ) -> None:
         """Adds answers with one status. Times count from the moment at which the request was sent to the replica: the
         queue and the load before are no matter of the version. A stream is an answer that came in parts and whose
-        tokens were counted; another answer's first token is not seen."""
+        tokens were counted; another answer's first token is not seen.
+
+        `seconds`: from the beginning of the requests to the end of their answers, all together."""
         sums = self._of(key)
         sums.requests += len(records)
         if status >= 400:
             if status >= 500 and status != NOT_IMPLEMENTED:
                 sums.errors += len(records)
             return
-        first_token, seconds = sums.first_token, 0.0
-        for record, usage in zip(records, reported, strict=True):
-            trace, ended_s = record[TRACE], record[ENDED_S]
-            sent_s = record[BEGAN_S] if trace is None else trace.sent_s or record[BEGAN_S]
-            seconds += ended_s - sent_s
-            if usage.__class__ is tuple and 0.0 < record[FIRST_BYTE_S] < ended_s:
-                first_token[bisect_left(FIRST_TOKEN_BOUNDS_S, record[FIRST_BYTE_S] - sent_s)] += 1
+        first_token = sums.first_token
+        # Most answers are neither streams nor have a trace. This runs for all of them.
+        if any(map(_TRACE, records)) or tuple in set(map(type, reported)):
+            for record, usage in zip(records, reported, strict=True):
+                trace = record[TRACE]
+                sent_s = record[BEGAN_S] if trace is None else trace.sent_s or record[BEGAN_S]
+                seconds -= sent_s - record[BEGAN_S]
+                if usage.__class__ is tuple and 0.0 < record[FIRST_BYTE_S] < record[ENDED_S]:
+                    first_token[bisect_left(FIRST_TOKEN_BOUNDS_S, record[FIRST_BYTE_S] - sent_s)] += 1
         if tokens_out:
             sums.tokens_out += tokens_out
             sums.answers_s += seconds
