@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from corral.core.access.key_limits import LIMIT_MAX, UNLIMITED, LimitKind, LimitsInForce
 from corral.core.access.token_estimate import OUTPUT_TOKENS
@@ -121,7 +121,9 @@ class KeyMeter:
         tokens = limits.tokens_per_minute - self.tokens - (self._left_tokens_before - self._left_tokens)
         return max(0, requests), max(0, tokens)
 
-    def admit(self, limits: LimitsInForce, tokens: int, now_s: float, periods: Periods) -> "MeteredRequest | Refusal":
+    def admit(
+        self, limits: LimitsInForce, tokens: int, now_s: float, periods: Periods
+    ) -> tuple[Self, int, float, int] | Refusal:
         """Counts a request, if it fits."""
         left = self._left_tokens - tokens
         if (
@@ -234,7 +236,7 @@ class KeyMeter:
             seconds.append(_Second(second))
         return seconds[-1]
 
-    def begin(self, tokens: int, now_s: float, periods: Periods) -> MeteredRequest:
+    def begin(self, tokens: int, now_s: float, periods: Periods) -> tuple[Self, int, float, int]:
         """Counts an admitted request, with the tokens that it is expected to use."""
         self.catch_up()
         self._count(self._now(now_s), 1, tokens)

@@ -98,8 +98,8 @@ class KeyMeters:
 
     def admit(
         self, key_id: str, limits: LimitsInForce, body: bytes, stated: object, is_form: bool, now_s: float
-    ) -> MeteredRequest | Refusal:
-        """`stated`: the longest answer that the client wants."""
+    ) -> tuple[LimitedKey, int, float, int] | Refusal:
+        """A `MeteredRequest`, if it fits. `stated`: the longest answer that the client wants."""
         meter = self._meters.get(key_id) or self._meter(key_id)
         tokens = 0
         if limits.counts_tokens:
