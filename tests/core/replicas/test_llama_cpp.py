@@ -58,7 +58,7 @@ SMALL = WeightFacts(size_bytes=100 << 20, layers=30, trained_context=2048, cache
         ),
         pytest.param(
             CPU, SMALL, estimate_bytes(SMALL.size_bytes) + 2 * GIB, {"context": 2048},
-            LlamaCppPlan(slots=32, context=2048, threads=8, prompt_cache_mib=750),
+            LlamaCppPlan(slots=16, context=2048, threads=8, prompt_cache_mib=1470),
             id="with-a-configured-context-memory-to-spare-gives-more-slots",
         ),
         pytest.param(

@@ -116,6 +116,39 @@ async def test_answers_that_no_replica_gives_tell_the_limits_too(replica: Start,
         assert all(len(headers.get_list(name)) == 1 for headers in (*held, *full))
 
 
+async def test_simultaneous_requests_repeat_what_is_left_for_a_moment_each_in_its_own_protocol(replica: Start) -> None:
+    one = await replica("one")
+    release = asyncio.Event()
+
+    async def hold_the_first(answering: Answering) -> None:
+        if len(one.seen) == 1:
+            await release.wait()
+        await answering.json(completion("one"))
+
+    one.script = hold_the_first
+    async with running_gateway() as gateway, calling(gateway) as client:
+        gateway.serve("m", one)
+        limit(gateway, requests_per_minute=10, tokens_per_minute=100_000)
+        held = asyncio.ensure_future(client.post(CHAT, json=BODY))
+        await until(lambda: one.open == 1, "it is at the replica")
+        meter = gateway.gateway.meters.find(KEY_ID)
+        assert meter is not None
+
+        async def left(path: str = CHAT, name: str = "x-ratelimit-remaining-requests") -> int:
+            answer = await client.post(path, json={**BODY, "max_tokens": 5})
+            assert answer.status_code == 200, answer.text
+            return int(answer.headers[name])
+
+        meter.lines_until_s = gateway.gateway.now_s() + 60
+        assert [await left(), await left()] == [9, 9]
+        assert await left("/v1/messages", "anthropic-ratelimit-requests-remaining") == 6
+        meter.lines_until_s = 0.0
+        assert await left("/v1/messages", "anthropic-ratelimit-requests-remaining") == 5
+        release.set()
+        assert (await held).headers["x-ratelimit-remaining-requests"] == "9"
+        assert [await left(), await left()] == [4, 3], "one after the other, each reads what is left after it"
+
+
 async def test_a_key_without_limits_gets_no_limit_headers(
     gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
 ) -> None:

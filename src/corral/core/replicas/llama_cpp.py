@@ -15,8 +15,9 @@ SLOT_CONTEXT = 4096
 """A further slot is worth it while each has at least this much context, or all that the model was trained for."""
 CONTEXT_STEP = 256
 """llama.cpp rounds a context up to a multiple of this."""
-MOST_SLOTS = 32
-"""More slots add little: by then the processor, not the memory's speed, limits a batch."""
+MOST_SLOTS_ON_CPU, MOST_SLOTS_ON_GPU = 16, 32
+"""llama.cpp decodes slots together only if they are neighbours: while few of many are in use, each costs more. A
+processor gains little from a batch of more."""
 BUFFERS_BASE_BYTES, BUFFERS_SHARE, BUFFERS_MOST_BYTES = 128 * MIB, 0.06, 768 * MIB
 """What the engine needs beside weights and context."""
 PROMPT_CACHE_PARTS = 4
@@ -91,7 +92,8 @@ def plan_llama_cpp(
     # Host memory keeps prompts; on a machine with a GPU, that is not the memory that was reserved.
     for_prompts = room // PROMPT_CACHE_PARTS if room is not None and not machine.has_gpu else None
     tokens = _tokens(weights, (room or 0) - (for_prompts or 0))
-    taken, size = _share_tokens(tokens, weights, context=context, slots=slots)
+    most = MOST_SLOTS_ON_GPU if machine.has_gpu else MOST_SLOTS_ON_CPU
+    taken, size = _share_tokens(tokens, weights, context=context, slots=slots, most=most)
     if for_prompts is not None and room is not None and tokens is not None and size is not None:
         for_prompts = _left_for_prompts(weights, room, taken * size)
     return LlamaCppPlan(
@@ -129,20 +131,20 @@ def _left_for_prompts(weights: WeightFacts | None, room_bytes: int, tokens: int)
 
 
 def _share_tokens(
-    tokens: int | None, weights: WeightFacts | None, *, context: int | None, slots: int | None
+    tokens: int | None, weights: WeightFacts | None, *, context: int | None, slots: int | None, most: int
 ) -> tuple[int, int | None]:
     """Slots, and the context of each."""
     trained = weights.trained_context if weights is not None else None
     if context == ENGINE_CONTEXT:
         count = tokens // trained if tokens is not None and trained else FALLBACK_SLOTS
-        return slots or max(1, min(count, MOST_SLOTS)), trained
+        return slots or max(1, min(count, most)), trained
     if context is not None:
         count = tokens // context if tokens is not None else FALLBACK_SLOTS
-        return slots or max(1, min(count, MOST_SLOTS)), context
+        return slots or max(1, min(count, most)), context
     least = min(trained or SLOT_CONTEXT, SLOT_CONTEXT)
     if tokens is None:
         return slots or FALLBACK_SLOTS, least
-    count = slots or max(1, min(tokens // least, MOST_SLOTS))
+    count = slots or max(1, min(tokens // least, most))
     return count, min(trained or tokens, max(least, tokens // count // CONTEXT_STEP * CONTEXT_STEP))
 
 
