@@ -119,6 +119,8 @@ class Reply:
 
     def _whole_events(self, data: bytes, *, last: bool) -> bytes:
         """Holds the beginning of an event until the rest comes: another replica could not complete it."""
+        if not self._tail and (last or data.endswith(b"\n\n")):
+            return data
         data = self._tail + data
         at = len(data) if last else end_of_events(data)
         if not at and len(data) > EVENT_MAX_BYTES:
@@ -245,7 +247,7 @@ class Reply:
 
 def end_of_events(data: bytes) -> int:
     """Where the last complete event ends."""
-    return max(data.rfind(end) + len(end) if end in data else 0 for end in (b"\n\n", b"\r\n\r\n"))
+    return max([data.rfind(end) + len(end) if end in data else 0 for end in (b"\n\n", b"\r\n\r\n")])
 
 
 def encode_response(status: int, headers: Iterable[bytes], body: bytes, *, close: bool) -> bytes:

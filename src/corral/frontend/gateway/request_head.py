@@ -21,6 +21,7 @@ HOPS_MAX_BYTES = 4096
 _HOPS = HOPS_HEADER.encode()
 _HOP = re.compile(rb"[0-9A-Za-z_.-]{1,100}")
 _CLIENT = CLIENT_HEADER.encode()
+_SESSION = frozenset(SESSION_HEADERS)
 
 
 class RequestHead:
@@ -59,13 +60,22 @@ class RequestHead:
         """Whether the client is one of Corral's own."""
         self.is_relayed = protocol.relays_unchanged and self.translation is None and not self.is_from_corral
         """Whether a replica's usual answer reaches the client with no header of its own."""
-        self.session = next((headers[name][:SESSION_MAX_BYTES] for name in SESSION_HEADERS if name in headers), b"")
+        # Every stream of a client without persistent connections waits for this, so it does nothing in vain.
+        self.session = b"" if _SESSION.isdisjoint(headers) else _session_of(headers)
         """What the requests of one session have in common, if the client names it."""
-        given = headers.get(_HOPS, b"")[:HOPS_MAX_BYTES]
-        self.hops = tuple(hop for hop in (part.strip() for part in given.split(b",")) if _HOP.fullmatch(hop))
+        self.hops = _hops_of(headers[_HOPS]) if _HOPS in headers else ()
         """The attached endpoints, here or in other clusters, that led to this request."""
-        forwarded = b"".join(b"%b: %b\r\n" % (name, headers[name]) for name in sorted(FORWARDED & headers.keys()))
+        forwarded = b"".join([b"%b: %b\r\n" % (name, headers[name]) for name in sorted(FORWARDED & headers.keys())])
         self.read_call = protocol.call_reader(self)
         self.opening = b"%b %b HTTP/1.1\r\n" % (method, path)
         self.sent = b"%bContent-Type: %b\r\nContent-Length: " % (forwarded, self.content_type)
         """The client's part of the head that a replica receives: between the endpoint's part and the length."""
+
+
+def _session_of(headers: Mapping[bytes, bytes]) -> bytes:
+    return next(headers[name][:SESSION_MAX_BYTES] for name in SESSION_HEADERS if name in headers)
+
+
+def _hops_of(given: bytes) -> tuple[bytes, ...]:
+    parts = [part.strip() for part in given[:HOPS_MAX_BYTES].split(b",")]
+    return tuple(part for part in parts if _HOP.fullmatch(part))
