@@ -14,7 +14,9 @@ from harness.cluster import ADMIN_KEY, Cluster
 from harness.programs import Admin
 from harness.tiny_model import Shelf, write_weights
 
-TOKENS = 400
+TOKENS = 1000
+"""Far more than an engine says before it is killed, however late that is."""
+CONTEXT = 2048
 LETTERS_ONLY = [[token, False] for token in (0, 1, 2, *range(3, 259))]
 """The tiny model would also say bytes that are no text, and end at once."""
 GREEDY = {"temperature": 0, "repeat_penalty": 1.3, "repeat_last_n": 32, "logit_bias": LETTERS_ONLY}
@@ -34,7 +36,7 @@ def serve(cluster: Cluster, shelf: Shelf, workers: int) -> Admin:
     admin = cluster.start_frontend("a")
     for number in range(workers):
         cluster.start_worker(f"w{number}")
-    config = shelf.config("slow", threads=1)
+    config = shelf.config("slow", threads=1).replace("context_size: 256", f"context_size: {CONTEXT}")
     assert admin.call("POST", "/api/models", body={"config": config}).status == 201
     wanted = {"model_name": "slow", "min_replicas": workers, "spread_all": False}
     assert admin.call("POST", "/api/nodes/scheduling", body=wanted).status == 200
@@ -112,6 +114,7 @@ def test_a_chat_whose_engine_is_killed_goes_on_at_another_replica(cluster: Clust
     events = read_chat(stream, at=10, act=lambda: kill_engine(cluster, stream.node))
     assert text_of(events) == text_of(whole)
     assert usage_of(events) == usage_of(whole)
+    assert usage_of(whole)["completion_tokens"] == TOKENS
     assert len({event["id"] for event in events}) == 1
     why = admin.call("GET", f"/api/why/requests/{stream.answer.headers['x-request-id']}").json()
     assert why["continuations"] == 1, why
