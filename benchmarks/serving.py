@@ -8,9 +8,8 @@ Each server gets one core. The load generator (wrk; our own for streams) and the
 Rounds alternate between the servers. The result is the median of the rounds and the ratios that the goals are about.
 `corral` is the gateway alone with a fixed route table, with keys, routing, limits, queue and metrics switched on.
 `limited` is the same process asked with a key that has every kind of limit: two processes of the same program differ
-by several percent. `product` is a whole `corral up` with its defaults,
-measured from outside: bus, frontend and worker share the server's core, and the worker starts the mock replica. Its key
-has every kind of limit too, in this checkout.
+by several percent. `product` is a whole `corral up` with its defaults, measured from outside: bus, frontend and worker
+share the server's core, and the worker starts the mock replica. Its key has every kind of limit too, in this checkout.
 
 `--compare` adds the gateway of another checkout as `before` and its `corral up` as `product before`, and prints the
 change of every figure. Use it to judge a change: figures of different runs on a shared machine do not compare.

@@ -183,6 +183,19 @@ async def test_tokens_are_estimated_when_a_request_comes_and_corrected_when_it_e
     assert (meter.tokens, meter.day_tokens, meter.open) == (10, 10, 0)
 
 
+async def test_only_requests_that_came_while_the_key_had_limits_count_towards_them(
+    gateway: RunningGateway, client: httpx.AsyncClient, replica: Start
+) -> None:
+    """All three answers are counted together."""
+    gateway.serve("m", await replica("one"))
+    for limits in (None, LimitsInForce(tokens_per_minute=1000), None):
+        gateway.keys.known[KEY] = replace(gateway.keys.known[KEY], limits=limits)
+        assert (await client.post(CHAT, json=BODY)).status_code == 200
+    meter = gateway.gateway.meters.find(KEY_ID)
+    assert meter is not None
+    assert (meter.requests, meter.tokens, meter.day_tokens, meter.open) == (1, 10, 10, 0)
+
+
 STREAMED = {**BODY, "stream": True, "max_tokens": 9}
 
 
